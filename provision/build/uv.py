@@ -43,9 +43,9 @@ _UNAUTHORIZED = re.compile(
     r"|\((?P<answer>401 Unauthorized|403 Forbidden)\) for url \((?P<file>[^)\s]+)\)"
 )
 _GIT_UNREACHABLE = re.compile(
-    r"unable to access '([^']+)'|[Cc]ould not read from remote repository|could not read Username|Git operation failed"
+    r"unable to access '|[Cc]ould not read from remote repository|could not read Username|Git operation failed"
 )
-_GIT_LINE = re.compile(r"git\+([^\s`]+)`")
+_GIT_ADDRESS = re.compile(r"(?:git\+|unable to access ')([^\s`']+)[`']")
 _NOT_OFFLINE = "Network connectivity is disabled"
 _UNSOLVABLE = "No solution found"
 _FLAGS_OF_UV = ("exclude-newer", "`--python-version`")
@@ -495,10 +495,10 @@ class Uv:
                 because=("no credentials were found here, or the server rejected them",),
                 hints=(SECRETS_HINT,),
             )
-        if cut_off := _GIT_UNREACHABLE.search(text):
-            named = _GIT_LINE.search(text)
+        if _GIT_UNREACHABLE.search(text):
+            named = _GIT_ADDRESS.search(text)
             raise MissingDependencyError(
-                f"the repository {cut_off[1] or (named[1] if named else 'of a line')} cannot be read",
+                f"the repository {named[1] if named else 'of a line'} cannot be read",
                 because=(text.rpartition("fatal: ")[2].splitlines()[0].strip(),) if "fatal: " in text else (),
                 hints=(
                     *(("`ssh-add -l` shows whether the ssh agent has its key",) if "git+ssh:" in said else ()),

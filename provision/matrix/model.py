@@ -491,6 +491,8 @@ class JaxRelease(Fact):
         delivery: ``plugin`` (jax-cudaNN-plugin on PyPI) or ``legacy`` (jaxlib wheels on Google's index).
         pins: CUDA packages the plugin or the extra requires, name → specifier.
         cuda_floor: Lowest CUDA the pins admit.
+        sm: Cubins of the plugin's wheel for x86-64 (``sm_90``); where both were read, the wheel for arm64 has the same.
+        ptx: Its PTX (``compute_90``).
     """
 
     version: str
@@ -508,6 +510,8 @@ class JaxRelease(Fact):
     cudnn: str | None = None
     minimum_driver: str | None = None
     sm_min: int | None = None
+    sm: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
     is_arm64_published: bool | None = None
     pins: dict[str, str] | None = None
     legacy_builds: tuple[str, ...] = ()

@@ -133,7 +133,7 @@ def _take_packages(folder: Folder, packages: Iterable[Requirement]) -> None:
     names |= {normalise_name(name): name for name in settings["conda_same_names"].values}
     choices = settings["conda_cuda_choices"].values
     has_torch = any(names.get(item.name) == "torch" for item in packages)
-    is_cpu = any(item.name == "cpuonly" for item in packages)
+    is_cpu = any(item.name in ("cpuonly", "pytorch-cpu") for item in packages)
     unknown: list[str] = []
     for item in packages:
         where = folder.found.where(item.span, folder.files)

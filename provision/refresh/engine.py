@@ -49,7 +49,7 @@ AXES = {
 """What can be read, by the word that ``--only`` takes."""
 _GROWING = ("pythons", "pythons_with_companions", "platform_tags")
 _PARTNERS = ("torchvision", "torchaudio")
-_LATE = (*_PARTNERS, "pythons_with_companions", "paired_torch", *companions.CODE)
+_LATE = (*_PARTNERS, "pythons_with_companions", "paired_torch", *companions.CODE, "ptx")
 _PATIENCE = 3
 """Pages that do not answer before an index is taken to be out of reach."""
 _ON_INDEX = ("torch", "tensorflow", "jax", "nvidia", "companions", "system")

@@ -31,6 +31,7 @@ from provision.resolve.requirements import is_wheel, parse_requirements
 from provision.resolve.rules import (
     Wish,
     as_derived,
+    brings_any_cuda,
     called,
     driver_floor,
     driver_warning,
@@ -677,7 +678,7 @@ def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[st
                     f"{option.label} has no code for {called(name, rows)} itself; the driver compiles {how}, once"
                 )
             first = rows[0].first_cuda
-            if option.sm is None and option.framework != "cuda" and first and parse(solution.cuda) < parse(first):
+            if first and brings_any_cuda(option) and parse(solution.cuda) < parse(first):
                 warnings.append(
                     f"{called(name, rows)} begins with CUDA {first}: the libraries of CUDA {solution.cuda} were made "
                     "before it, and no fact says whether they run there"

@@ -43,7 +43,7 @@ class Option:
         is_complete: Another build of this version is proved absent.
         is_pythons_complete: A wheel for another Python is proved absent.
         has_platform: Whether this platform has wheels; ``None`` = unknown.
-        sm_min: Lowest compute capability × 10 where no list is known.
+        sm_min: Lowest compute capability × 10 that its documents name.
         system_cuda: CUDA comes from an nvidia/cuda image rather than from wheels.
         row: The row of the matrix.
     """
@@ -95,11 +95,11 @@ def has_code_for(option: Option, capability: tuple[int, int], *, can_compile: bo
         capability: Of the GPU, ``(8, 6)``.
         can_compile: Whether the driver compiles the build's PTX.
     """
+    if option.sm_min is not None and capability[0] * 10 + capability[1] < option.sm_min:
+        return False
     if option.sm is not None:
         return runs_on(capability, option.sm, option.ptx if can_compile else ()) is not None
-    if option.sm_min is not None:
-        return capability[0] * 10 + capability[1] >= option.sm_min
-    return None
+    return None if option.sm_min is None else True
 
 
 def late_compiler(matrix: Matrix, option: Option, driver: str) -> CudaRelease | None:
@@ -322,6 +322,8 @@ def _jax(matrix: Matrix, request: Request, platform: str) -> list[Option]:
             released=row.released,
             is_pythons_complete=row.is_pythons_complete,
             has_platform=row.is_arm64_published if platform == "linux/arm64" else True,
+            sm=row.sm or None,
+            ptx=row.ptx,
             sm_min=row.sm_min,
             glibc=_glibc_of(row.platform_tag),
             minimum_driver=row.minimum_driver,

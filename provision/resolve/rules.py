@@ -23,6 +23,7 @@ __all__ = [
     "Rejection",
     "Wish",
     "as_derived",
+    "brings_any_cuda",
     "called",
     "cuda_matches",
     "driver_floor",
@@ -315,14 +316,14 @@ def _gpu(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
             continue
         has_code = has_code_for(option, capability_of(f"sm_{number}"))
         if has_code is False:
-            because = f"needs compute capability {(option.sm_min or 0) / 10:.1f}, {title} has {gpu.compute_capability}"
-            if option.sm is not None:
-                because = f"has no code for {title} (sm_{number}), only {_span(option)}"
+            because = f"has no code for {title} (sm_{number}), only {_span(option)}"
+            if option.sm_min is not None and int(number) < option.sm_min:
+                because = f"needs compute capability {option.sm_min / 10:.1f}, {title} has {gpu.compute_capability}"
             return _rejection("gpu", option, because, facts=facts)
         if has_code is None and option.is_known:
             because = f"has no known list of GPU code, so whether it serves {title} is open"
             return _rejection("gpu", option, because, is_proved=False, facts=facts)
-        if option.sm is None and gpu.first_cuda is not None and _is_earlier(matrix, wish, option, gpu.first_cuda):
+        if gpu.first_cuda is not None and brings_any_cuda(option) and _is_earlier(matrix, wish, option, gpu.first_cuda):
             because = (
                 f"stands on a CUDA older than {title} (sm_{number}), which begins with CUDA {gpu.first_cuda}, and no "
                 "fact says that its libraries run there"
@@ -349,6 +350,11 @@ def _is_earlier(matrix: Matrix, wish: Wish, option: Option, cuda: str) -> bool:
     minors = {minor_of(row.version) for row in matrix.cuda_below(str(option.cuda_major))}
     asked = [minor for minor in minors if cuda_matches(matrix, wanted, minor)] if wanted is not None else []
     return bool(asked) and all(parse(minor) < parse(cuda) for minor in asked)
+
+
+def brings_any_cuda(option: Option) -> bool:
+    """Tell whether the CUDA libraries of a build are older or newer than its code, as the packages decide."""
+    return option.framework != "cuda" and (option.sm is None or not option.cuda)
 
 
 def _span(option: Option) -> str:

@@ -494,6 +494,7 @@ dependencies:
         ('pytorch=2.5.1, "cuda-version>=12,<13"', None, "is left out"),
         ("pytorch=2.5.1, cpuonly", None, "`--cpu` chooses one here"),
         ("pytorch=2.5.1=cpu_generic*", None, "`--cpu` chooses one here"),
+        ("pytorch-cpu=2.5.1", None, "`--cpu` chooses one here"),
     ],
 )
 def test_the_cuda_of_an_environment_is_that_of_its_packages(folder, packages, cuda, warned):

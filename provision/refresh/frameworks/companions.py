@@ -16,8 +16,7 @@ from provision.records import NOTHING, record
 from provision.refresh.binary import assignments_of
 from provision.refresh.book import Row
 from provision.refresh.client import UnreachableError
-from provision.refresh.fatbin import ordered_targets
-from provision.refresh.frameworks.row import bound_text, day_of, origin, requires_python_text
+from provision.refresh.frameworks.row import bound_text, day_of, origin, requires_python_text, targets_of
 from provision.refresh.requires import reduce_requires
 from provision.refresh.tags import MACHINES, platform_tag, pythons_of
 from provision.refresh.wheels import Shelf
@@ -190,28 +189,12 @@ def _kernels(shelf: Shelf, files: list[IndexFile]) -> Row:
     without = []
     for machine, field in zip(MACHINES, ("sm", "sm_aarch64"), strict=True):
         own = [item for item in files if machine in item.file and "musllinux" not in item.file]
-        found = _targets(shelf, max(own, key=lambda item: item.file)) if own else None
+        found = targets_of(shelf, max(own, key=lambda item: item.file)) if own else None
         if found:
             row[field] = found
         elif found is not None or (not own and any(item.file.endswith("-any.whl") for item in files)):
             without.append(machine)
     return row | ({"without_code": without} if without else {})
-
-
-def _targets(shelf: Shelf, speaker: IndexFile) -> list[str] | None:
-    """Return the targets of all code in a wheel; ``None`` where not all of it was seen."""
-    kept = shelf.reader.keep(speaker, "kernels")
-    if kept is None:
-        targets: set[str] = set()
-        is_whole = True
-        with shelf.reader.open(speaker) as wheel:
-            for member in wheel.names(r".*\.so(\.[0-9.]+)?"):
-                seen, is_seen_whole = wheel.targets(member)
-                targets |= seen
-                is_whole = is_whole and is_seen_whole
-        kept = {"targets": ordered_targets(targets), "is_whole": is_whole}
-        shelf.reader.keep(speaker, "kernels", kept)
-    return list(kept["targets"]) if kept["is_whole"] else None
 
 
 def _paired(shelf: Shelf, name: str, version: str, speaker: IndexFile, habits: Habits) -> Row:

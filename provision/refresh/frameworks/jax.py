@@ -8,7 +8,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from provision.refresh.book import Row
-from provision.refresh.frameworks.row import bound_text, day_of, origin, requires_python_text, specifiers
+from provision.refresh.frameworks.row import bound_text, day_of, origin, requires_python_text, specifiers, targets_of
 from provision.refresh.tags import is_fitting, platform_tag, pythons_of
 from provision.refresh.wheels import Shelf, wheel_file
 
@@ -19,7 +19,7 @@ FAMILY = ("jax", "jaxlib")
 FILE = "frameworks/jax.toml"
 MEASURED = (
     *("released", "requires_python", "extra", "jaxlib", "plugin", "pythons", "platform_tag", "cuda_floor", "cudnn"),
-    *("is_arm64_published", "pins"),
+    *("sm", "ptx", "is_arm64_published", "pins"),
 )
 
 
@@ -51,6 +51,8 @@ def _row(shelf: Shelf, version: str, extra: str, requires: list[list[str]]) -> R
         for python in pythons_of([row.file for row in files], "x86_64")
         if newest is None or is_fitting(shelf.files("jaxlib", newest), python, "x86_64")
     ]
+    speaker = max((row for row in files if row.file.endswith("x86_64.whl")), key=lambda row: row.file)
+    targets = targets_of(shelf, speaker) or ()
     pins = {
         target: spec
         for target, spec in sorted(specifiers(inner.get("requires", []), extra="with-cuda").items())
@@ -70,13 +72,15 @@ def _row(shelf: Shelf, version: str, extra: str, requires: list[list[str]]) -> R
         "plugin": plugin,
         "pythons": fitting,
         "is_pythons_complete": True,
-        "platform_tag": platform_tag(next(row.file for row in files if row.file.endswith("x86_64.whl"))),
+        "platform_tag": platform_tag(speaker.file),
         "cuda_floor": floor[1],
         "cudnn": next((spec for target, spec in pins.items() if target.startswith("nvidia-cudnn")), None) or None,
+        "sm": [target for target in targets if target.startswith("sm_")] or None,
+        "ptx": [target for target in targets if target.startswith("compute_")] or None,
         "is_arm64_published": any(row.file.endswith("aarch64.whl") for row in files),
         "pins": pins,
         "source": ["pypi_jax"],
-        "where": f"METADATA of jax and {name}, wheel tags",
+        "where": f"METADATA of jax and {name}, wheel tags and code for GPUs",
         "status": "measured",
         "confidence": "high",
     }

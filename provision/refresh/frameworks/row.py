@@ -1,4 +1,4 @@
-"""What rows of every framework have in common: origins, bounds as people write them, the day of a release."""
+"""What rows of every framework have in common: origins, bounds as people write them, the day of a release, its code."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 from provision.index.page import IndexFile
 from provision.refresh.book import Row
+from provision.refresh.fatbin import ordered_targets
+from provision.refresh.wheels import Shelf
 
-__all__ = ["bound_text", "day_of", "differing", "exact", "origin", "requires_python_text", "specifiers"]
+__all__ = ["bound_text", "day_of", "differing", "exact", "origin", "requires_python_text", "specifiers", "targets_of"]
 
 _RANK = {">=": 0, ">": 1, "==": 2, "===": 2, "~=": 3, "!=": 4, "<=": 5, "<": 6}
 
@@ -65,3 +67,19 @@ def differing(before: Row, now: Row, keys: Iterable[str]) -> list[tuple[str, Any
     return [
         (key, before[key], now.get(key)) for key in keys if before.get(key) is not None and before[key] != now.get(key)
     ]
+
+
+def targets_of(shelf: Shelf, speaker: IndexFile) -> list[str] | None:
+    """Return the targets of all code in a wheel; ``None`` where not all of it was seen."""
+    kept = shelf.reader.keep(speaker, "kernels")
+    if kept is None:
+        targets: set[str] = set()
+        is_whole = True
+        with shelf.reader.open(speaker) as wheel:
+            for member in wheel.names(r".*\.so(\.[0-9.]+)?"):
+                seen, is_seen_whole = wheel.targets(member)
+                targets |= seen
+                is_whole = is_whole and is_seen_whole
+        kept = {"targets": ordered_targets(targets), "is_whole": is_whole}
+        shelf.reader.keep(speaker, "kernels", kept)
+    return list(kept["targets"]) if kept["is_whole"] else None

@@ -365,6 +365,14 @@ def test_a_branch_that_a_repository_has_not_is_named_and_proves_no_conflict(
     assert f"the repository file://{tmp_path}/repository@absent cannot be read" in refusal.value.message
 
 
+def test_a_repository_is_named_where_its_line_has_no_name(index: package_index.Index) -> None:
+    address = "https://127.0.0.1:9/somebody/demo.git"
+    question = Question(lines=(f"git+{address}",), place=Place(python="3.11", machine="x86_64", glibc="2.28"))
+    with pytest.raises(MissingDependencyError) as refusal:
+        Uv(find_uv(), index_url=index.url).ask(question)
+    assert f"the repository {address}" in refusal.value.message
+
+
 @pytest.mark.parametrize("day", [None, "2026-12-01T00:00:00Z"])
 def test_what_is_too_new_or_has_no_date_counts_only_now(index: package_index.Index, day: str | None) -> None:
     index.add("demo", "1.0", day=day)

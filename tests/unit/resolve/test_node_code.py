@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from provision.matrix.load import Matrix
+from provision.records import replace
 from provision.resolve.node import solve_node
-from provision.resolve.node_code import capabilities_by_architecture, node_gpus
+from provision.resolve.node_code import PLATFORM, _describe, capabilities_by_architecture, node_gpus
 from provision.resolve.node_options import parse_node_options
+from provision.resolve.options import offer
 from provision.resolve.request import parse_request
 from provision.resolve.stack import NodeBuild, Refusal, Stack
 
@@ -89,7 +91,8 @@ def test_ptx_counts_only_where_the_driver_compiles_it(matrix: Matrix) -> None:
 
 
 def test_a_build_without_a_list_says_its_minimum(matrix: Matrix) -> None:
-    (build,) = builds(matrix, "ubuntu24.04", jax="0.6", driver="580")
+    option = next(item for item in offer(matrix, "jax", parse_request({"jax": "0.6"}), PLATFORM) if item.is_known)
+    build = _describe(replace(option, sm=None, ptx=()), "580", tuple(node_gpus(matrix)), None, matrix)
     assert build.code == ()
     assert build.minimum is not None
     assert build.minimum in build.runs_on

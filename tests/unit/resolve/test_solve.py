@@ -89,6 +89,22 @@ def test_tensorflow_takes_its_cuda_from_wheels_or_from_an_image(matrix):
     assert "tensorflow" in old.packages
 
 
+@pytest.mark.parametrize(
+    ("jax", "gpu", "how"),
+    [("0.4.34", "h100", "sm_90"), ("0.4.34", "b200", "compute_90"), ("0.8", "b300", "sm_100"), ("0.8", "t4", "sm_75")],
+)
+def test_jax_says_which_code_a_gpu_runs(matrix, jax, gpu, how):
+    stack = answer(matrix, jax=jax, gpu=gpu)
+    assert any(f"its {how} code" in reason.because for reason in stack.reasons)
+    assert any("has no code for" in text for text in stack.warnings) is how.startswith("compute_")
+
+
+def test_the_documents_of_jax_bind_beside_its_code(matrix):
+    assert "sm_50" in next(row for row in matrix.jax if row.version == "0.6.2").sm
+    refused = solve(parse_request({"jax": "0.6.2", "gpu": "5.0"}), matrix)
+    assert "needs compute capability 5.2" in " ".join(reason.because for reason in refused.because)
+
+
 def test_jax_brings_its_plugin(matrix):
     stack = answer(matrix, jax="0.4.38")
     assert stack.variant == "cuda12"

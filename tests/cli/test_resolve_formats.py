@@ -133,6 +133,29 @@ def test_what_is_the_users_stays_and_a_second_run_changes_nothing(provision, fol
     assert "became" not in again.err
 
 
+def test_what_is_new_to_a_project_of_poetry_is_not_told_as_a_change(provision, folder):
+    text = '[tool.poetry]\nname = "demo"\nversion = "1"\n[tool.poetry.dependencies]\npython = ">=3.10,<3.12"\n'
+    (folder / "pyproject.toml").write_text(text)
+    answer = provision("resolve", "--torch", "2.1", "--cuda", "11.8", "--format", "poetry", "--write")
+    assert answer.code == 0
+    assert "became" not in answer.err
+    table = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["poetry"]["dependencies"]
+    assert "<82" in table["setuptools"]
+    assert table["packaging"] == "*"
+
+
+def test_an_extra_of_the_project_that_uv_needs_is_told(provision, folder):
+    extra = '[project.optional-dependencies]\ncpu = ["onnxruntime"]\n'
+    (folder / "pyproject.toml").write_text(f'[project]\nname = "demo"\nversion = "1"\n{extra}')
+    sentence = "extra cpu, which the project has, takes torch==2.6.0"
+    assert sentence in provision("resolve", *CU118, "--format", "uv", "--write").err
+    again = provision("resolve", *CU118, "--format", "uv", "--write")
+    assert again.code == 0
+    assert sentence not in again.err
+    extras = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras["cpu"][0] == "onnxruntime"
+
+
 def test_uv_replaces_what_conflicts_and_tells(provision, folder):
     (folder / "pyproject.toml").write_text(PROJECT)
     answer = provision("resolve", *CU118, "--format", "uv", "--write")

@@ -165,8 +165,10 @@ def _write_older(document: Any, half: GpuHalf, log: Log) -> None:
     for name, version in half.held:
         entry = {"version": version, "markers": _LINUX}
         set_entry(table, _key(table, name), entry, f"{where}.{name}", log)
-    added = [(own.name, str(own.specifier) or "*") for line in half.added if (own := read_requirement(line))]
-    for name, bound in [*added, *half.bounds]:
+    bounds = dict(half.bounds)
+    for own in filter(None, map(read_requirement, half.added)):
+        bounds[own.name] = ",".join(filter(None, (str(own.specifier), bounds.get(own.name)))) or "*"
+    for name, bound in bounds.items():
         key = _key(table, name)
         present = table.get(key)
         if present is None:

@@ -89,6 +89,10 @@ def _write_extras(project: Any, half: GpuHalf, log: Log, *, is_apart: bool) -> s
     stale = _drop_stale(extras, half, log)
     for extra, pins, more in ((_CPU, half.cpu_pins, ()), (half.build, half.pins, half.added)):
         lines = [*(_pin_line(pin, is_apart=is_apart) for pin in pins), *more]
+        own = {found.name.lower() for line in extras.get(extra, ()) if (found := read_requirement(str(line)))}
+        if own and own.isdisjoint(pin.name for pin in pins):
+            other = half.build if extra == _CPU else _CPU
+            log.tell(f"extra {extra}, which the project has, takes {', '.join(lines)} too and excludes extra {other}")
         merge_requirements(list_in(extras, extra), lines, half, f"extra {extra}", log)
     return stale
 

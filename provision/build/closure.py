@@ -675,7 +675,7 @@ def lock_sources(
         MissingDependencyError: The index cannot be reached.
     """
     image = stack.image
-    kinds: dict[tuple[str, ...], list[str]] = {}
+    kinds: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for package in image.packages if image is not None else ():
         source = uv.sources.get((package.name, package.version)) if package.is_built else None
         if image is None or source is None:
@@ -683,10 +683,10 @@ def lock_sources(
         # What is compiled against the framework is built with what is at hand, whatever it asks for.
         requires = COMPILE_NEEDS if package.name in image.compiled else requires_of(source)
         if requires is not None:
-            kinds.setdefault(requires, []).append(package.name)
+            kinds.setdefault((requires, _bounds_of_its_day(matrix, source, requires)), []).append(package.name)
     builds = []
-    for requires, names in sorted(kinds.items()):
-        found = _ask_builders(stack, matrix, requires, uv, opened)[1] if requires else ()
+    for (requires, bounds), names in sorted(kinds.items()):
+        found = _ask_builders(stack, matrix, requires, uv, opened, bounds)[1] if requires else ()
         if not isinstance(found, NoSolution) and all(item.sha256 is not None for item in found):
             ordered = sorted(found, key=lambda item: item.name)
             packages = tuple(_lock_file(item, f"builds {names[0]}") for item in ordered)
@@ -696,8 +696,18 @@ def lock_sources(
     return replace(stack, image=replace(image, source_builds=tuple(builds)))
 
 
+def _bounds_of_its_day(matrix: Matrix, source: Found, requires: tuple[str, ...]) -> tuple[str, ...]:
+    """Return bounds on what a source asks for without one, where that has changed since the source was uploaded."""
+    open_names = {normalise_name(line.name) for line in map(requirement_of, requires) if not line.specifier}
+    return tuple(
+        bound
+        for day, bound in matrix.setting("constraints.toml", "build_bounds_before").entries.items()
+        if source.uploaded and source.uploaded < day and requirement_of(bound).name in open_names
+    )
+
+
 def _ask_builders(
-    stack: Stack, matrix: Matrix, requires: tuple[str, ...], uv: Uv, opened: Opened
+    stack: Stack, matrix: Matrix, requires: tuple[str, ...], uv: Uv, opened: Opened, bounds: tuple[str, ...] = ()
 ) -> tuple[Question, tuple[Found, ...] | NoSolution]:
     """Return what an environment to build in holds, and what was asked."""
     added = matrix.setting("constraints.toml", "backend_needs").entries
@@ -709,7 +719,7 @@ def _ask_builders(
     question = _question(stack, matrix, opened, lines, split(stack, matrix))
     question = replace(
         question,
-        bounds=(*decided, *question.build_bounds),
+        bounds=(*decided, *question.build_bounds, *bounds),
         fixed=(),
         preferred={**plain, **opened.kept},
         overrides=(),

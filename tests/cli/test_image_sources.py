@@ -31,6 +31,25 @@ def builds() -> dict[str, dict[str, str]]:
     return {" ".join(row["names"]): {item["name"]: item["version"] for item in row["packages"]} for row in rows}
 
 
+def test_a_source_is_built_with_a_cython_of_its_day_unless_it_names_one(image, index, write):
+    index.add("cython", "0.29.37")
+    index.add("cython", "3.3.1")
+    for name, day, builder in (
+        ("older", "2021-01-20T00:00:00Z", "Cython"),
+        ("named", "2021-01-20T00:00:00Z", "cython>=3"),
+        ("newer", "2024-01-20T00:00:00Z", "Cython"),
+    ):
+        index.add_source(name, "1.0", builders=[builder], day=day)
+    write("older", "named", "newer")
+    answer = image(*WORDS)
+    assert answer.code == 0, answer.err
+    assert {names: found["cython"] for names, found in builds().items()} == {
+        "older": "0.29.37",
+        "named": "3.3.1",
+        "newer": "3.3.1",
+    }
+
+
 def test_what_builds_a_source_is_locked_with_all_that_it_needs_and_nothing_is_resolved(image, index, write):
     index.add_source("first", "1.0", builders=["setuptools>=61"])
     index.add_source("second", "1.0", builders=["own-backend"])

@@ -68,6 +68,7 @@ class Index:
         builders: Sequence[str] = (),
         files: Mapping[str, str] = MappingProxyType({}),
         requires_python: str | None = None,
+        day: str | None = DAY,
     ) -> None:
         """Publish a source distribution that says what it needs, or one whose script must be run to tell.
 
@@ -79,6 +80,7 @@ class Index:
             builders: What it asks for to be built.
             files: Name → text of more files.
             requires_python: What the page says of the Pythons that it is for.
+            day: When it was uploaded.
         """
         stem = f"{name.replace('-', '_')}-{version}"
         content = io.BytesIO()
@@ -96,7 +98,7 @@ class Index:
                 info = tarfile.TarInfo(f"{stem}/{path}")
                 info.size = len(text.encode())
                 archive.addfile(info, io.BytesIO(text.encode()))
-        self.files.setdefault(name, {})[f"{stem}.tar.gz"] = (content.getvalue(), DAY)
+        self.files.setdefault(name, {})[f"{stem}.tar.gz"] = (content.getvalue(), day)
         if requires_python is not None:
             self.pythons[f"{stem}.tar.gz"] = requires_python
 

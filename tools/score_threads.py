@@ -43,6 +43,7 @@ SETS = {
     "eighth": ("eighth-threads.jsonl", "eighth-healthy.jsonl"),
     "ninth": ("ninth-threads.jsonl", "ninth-healthy.jsonl"),
     "tenth": ("tenth-threads.jsonl", "tenth-healthy.jsonl"),
+    "eleventh": ("eleventh-threads.jsonl", "eleventh-healthy.jsonl"),
 }
 _HELD_OF_FIVE = 2
 

@@ -31,6 +31,7 @@ SYMPTOMS = (
     r"shared memory segment (?:/dev/shm/)?nccl-",
     r"failed to (?:extend|open|create|attach).{0,30}(?:/dev/shm|shared memory)",
     r"Unable to initialize shared memory key '.{1,80}' to requested size",
+    r"\bexit ?code\W{1,4}-7\b",
 )
 
 # A bus error says that memory behind an address is not there, and not which memory.

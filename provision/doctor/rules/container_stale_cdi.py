@@ -20,6 +20,7 @@ SYMPTOMS = (
     r"error stat'ing file .{0,80}nvidia\S{0,30}\.so\.[0-9.]{3,14}",
     r"failed to (?:load|parse|unmarshal) CDI Spec",
     r"CDI device injection failed|failed to inject devices: .{0,60}CDI",
+    r"failed to stat CDI host device",
 )
 
 

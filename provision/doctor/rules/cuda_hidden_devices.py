@@ -25,6 +25,11 @@ SYMPTOMS = (
     r"exec: \W{0,2}nvidia-smi\W{0,2}: executable file not found|"
     r"CUDA driver initialization failed, you might not have a CUDA",
     r"Unable to proceed, no GPU resources available|`?CUDAAccelerator`? can ?not run on your system",
+    r"only 0 Devices available|No GPU found\. A GPU is needed for quantization|can only be used on CUDA devices",
+    r"IndexError: list index out of range.{0,80}arch_list\[-1\]|arch_list\[-1\] \+= '\+PTX'",
+    r"Environment for task type \[GPU\] not found|XGBoostError: .{0,60}Must have at least one device|"
+    r"your CUDA device is not set properly|No compatible CUDA device is available|"
+    r"find/initialize a specified accelerator device",
 )
 
 

@@ -39,6 +39,8 @@ SYMPTOMS = (
     r"PTX JIT compilation failed|cudaErrorInvalidPtx|Mismatched GPU Architecture|(?:compiled|"
     r"built) for .{0,60}(?:sm_?|compute )[0-9]{2}.{0,60}but your (?:current )?(?:GPU|device)",
     r"No compiled \w{0,20}(?:cutlass|nvfp4|scaled_mm|fp4|fp8)\w{0,20}",
+    r"CUDA binary kernel for this graphics card compute capability|This file was compiled: -acc=gpu",
+    r"Kokkos::Cuda::initialize ERROR: running kernels compiled for|Current region was compiled for: NVIDIA",
 )
 
 _TOLD = re.compile(r"compute capability ([0-9]{1,2}\.[0-9])")

@@ -13,7 +13,6 @@ SYMPTOMS = (
     r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
     r"CUDA error: out of memory",
     r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)",
-    r"CUBLAS_STATUS_ALLOC_FAILED",
     r"cudaMalloc failed: out of memory|cuMemAlloc.{0,20} failed: out of memory|CUDA error 2\b.{0,120}"
     r"out of memory",
     r"OOM when allocating tensor",
@@ -30,6 +29,9 @@ SYMPTOMS = (
     r"Triton Error \[CUDA\]: out of memory|OutOfMemoryError: Allocation on device|"
     r"\[TRT\].{0,160}(?:OutOfMemory|\(out of memory\))",
     r"The memory capacity is unbalanced",
+    r"Failed to CUDA (?:host )?[cm]alloc [0-9]{1,15} bytes|CUDA failed with error out of memory",
+    r"System is out of GPU memory|Out of GPU memory trying to allocate|Failed to cudaMalloc [0-9]{1,15} bytes|"
+    r"Insufficient memory on accelerator",
 )
 
 _TOTAL = r"total capacity of ([0-9.]{1,8}) GiB of which ([0-9.]{1,8}) ([GM])iB is free"

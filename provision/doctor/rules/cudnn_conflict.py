@@ -12,6 +12,7 @@ from provision.doctor.stack import wheel_version
 __all__ = ["SYMPTOMS", "examine"]
 
 SYMPTOMS = (
+    r"compiled with CUDNN [0-9.]{1,8}, but CUDNN version in your machine is [0-9.]{1,8}",
     r"cuDNN version incompatibility: PyTorch was compiled"
     r"\s{1,4}against \(?([0-9, .]{3,12})\)?.{0,60}found runtime version \(?([0-9, .]{3,12})",
     r"Loaded runtime CuDNN library: ([0-9.]{3,12}).{0,40} but source was compiled with:? ([0-9.]{3,12})",
@@ -25,9 +26,10 @@ SYMPTOMS = (
     r"cuDNN error: CUDNN_STATUS_SUCCESS",
     r"linked against cuDNN [0-9.]{3,12} but loaded|not defined in file libcudnn",
     r"No valid engine configs for|No (?:valid )?execution plans (?:built|support)",
+    r"Outdated cuDNN installation found",
 )
 
-_LOADED = re.compile(SYMPTOMS[1], re.IGNORECASE)
+_LOADED = re.compile(SYMPTOMS[2], re.IGNORECASE)
 _OPEN = re.compile(
     r"CUDNN_STATUS_(?!VERSION_MISMATCH|SUBLIBRARY)|unable to find an engine|No valid engine|"
     r"No (?:valid )?execution plans",

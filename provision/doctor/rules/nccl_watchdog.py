@@ -16,6 +16,7 @@ SYMPTOMS = (
     r"NCCL communicator.{0,160}(?:Socket Timeout|wait timeout)|NCCL communicator was aborted",
     r"Timed out initializing process group in store based barrier",
     r"WorkNCCL::checkTimeout|\bNCCL time-?out (?:at|error|occurred|during|when)\b",
+    r"failed to pass monitoredBarrier",
 )
 
 _WORK = r"\[?Rank ([0-9]{1,5})\]?.{0,160}SeqNum=([0-9]{1,12}), OpType=([A-Z_]{3,30})"

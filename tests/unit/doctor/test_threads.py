@@ -70,7 +70,8 @@ def test_threads_of_the_fifth_set_that_messages_were_written_from_are_explained(
 
 
 @pytest.mark.parametrize(
-    ("name", "right", "wrong"), [("seventh", 46, 0), ("eighth", 53, 4), ("ninth", 66, 5), ("tenth", 50, 1)]
+    ("name", "right", "wrong"),
+    [("seventh", 46, 0), ("eighth", 53, 4), ("ninth", 65, 6), ("tenth", 50, 0), ("eleventh", 42, 1)],
 )
 def test_threads_of_the_last_sets_are_explained_and_few_wrongly(name: str, right: int, wrong: int) -> None:
     verdicts = [verdict for _, verdict, _ in score_threads.score(THREADS[name], MATRIX)]

@@ -231,6 +231,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "ptxas application ptx input, line 9; fatal   : Unsupported .version 8.4; current version is '8.2'",
         "CUDA failure 222",
         "cudaErrorUnsupportedPtxVersion",
+        "cuTENSOR error: CUTENSOR_STATUS_INSUFFICIENT_DRIVER",
     ),
     "cuda.no-kernel-image": (
         "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "
@@ -253,6 +254,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Mismatched GPU Architecture: The installed PaddlePaddle package was compiled for 80, but your "
         "current GPU is 61.",
         "No compiled cutlass_scaled_mm for a compute capability less than CUDA device capability: 121",
+        "Error: CUDA binary kernel for this graphics card compute capability (12.0) not found.",
+        "Current region was compiled for: NVIDIA Tesla GPU sm70",
     ),
     "torch.cpu-build": (
         "RuntimeError: CUDA is not available. Please switch to a GPU device.",
@@ -303,6 +306,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "But your machine only has: []",
         'exec: "nvidia-smi": executable file not found in $PATH: unknown',
         "RuntimeError: Unable to proceed, no GPU resources available",
+        "ValueError: only 0 Devices available, 2 requested. Exiting.",
+        "    arch_list[-1] += '+PTX'",
+        "openmm.OpenMMException: No compatible CUDA device is available",
     ),
     "cuda.bad-ordinal": (
         "RuntimeError: CUDA error: invalid device ordinal",
@@ -337,6 +343,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Check failed: status == CUDNN_STATUS_SUCCESS (3 vs. 0)  CUDNN_STATUS_BAD_PARAM",
         "[TRT] TensorRT was linked against cuDNN 8.9.0 but loaded cuDNN 8.8.1",
         "RuntimeError: No execution plans support the graph.",
+        "Outdated cuDNN installation found.",
+        "The installed Paddle is compiled with CUDNN 7.6, but CUDNN version in your machine is 7.3, which may cause",
     ),
     "cuda.no-driver-library": (
         'Unable to find cuda lib under the names ["cuda", "nvcuda"]. Please open GitHub issue.',
@@ -358,7 +366,6 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "CUDA error: out of memory",
         "failed to allocate 2.0G: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
         "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.",
-        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 13000.00 MiB on device 0: cudaMalloc "
         "failed: out of memory",
         "ResourceExhaustedError: OOM when allocating tensor with shape[32,512,512,3]",
@@ -374,6 +381,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RuntimeError: Triton Error [CUDA]: out of memory",
         "[TRT] [E] 1: [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)",
         "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
+        "misc/alloc.h NCCL WARN Failed to CUDA malloc 10485760 bytes",
+        "ERROR: Out of GPU memory trying to allocate 1.000 GiB",
     ),
     "cuda.profiling-denied": (
         "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
@@ -446,6 +455,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
         "error modifying OCI spec: failed to inject CDI devices",
         "CDI device injection failed",
+        'Error response from daemon: failed to stat CDI host device "/dev/nvidia-modeset": no such file or directory',
     ),
     "container.shm": (
         "No space left on device while creating shared memory segment",
@@ -468,6 +478,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NCCL WARN Error while creating shared memory segment nccl-shm-recv-4a1b-0-1-2 (size 9637888)",
         "NCCL WARN Error: failed to extend /dev/shm/nccl-8fTp3k to 9637892 bytes",
         "Unable to initialize shared memory key 'triton_python_backend_shm_region_1' to requested size",
+        "  exitcode  : -7 (pid: 4242)",
     ),
     "nccl.wrong-interface": (
         "RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:152]",
@@ -502,6 +513,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Received a dump signal due to a collective timeout from this local rank",
         "crashed with NCCL communicator Socket Timeout",
         "RuntimeError: Timed out initializing process group in store based barrier on rank: 1",
+        "RuntimeError: Rank 1 failed to pass monitoredBarrier in 1800000 ms",
     ),
     "nccl.remote-error": (
         "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, "

@@ -94,13 +94,16 @@ class Matrix:
         if not isinstance(tables, list):
             raise DataError(f"{name}: `{array}` must be an array of tables")
         decoded = self._decoded.setdefault((name, array), {})
+        values = self.keep(
+            (name, array, key),
+            lambda: [table.get(key) if key and isinstance(table, dict) else None for table in tables],
+        )
         found = []
-        for index, table in enumerate(tables):
-            value = table.get(key) if key and isinstance(table, dict) else None
+        for index, value in enumerate(values):
             if isinstance(value, str) and not is_wanted(value):
                 continue
             if index not in decoded:
-                decoded[index] = decode_row(row_type, table, f"{name}: {array}[{index}]")
+                decoded[index] = decode_row(row_type, tables[index], f"{name}: {array}[{index}]")
             found.append(decoded[index])
         return tuple(found)
 

@@ -18,8 +18,8 @@ from provision.resolve.fit import cudnn_bounds
 from provision.resolve.halves import binds, is_open
 from provision.resolve.options import Option, companions_of, demands_of, fact_of
 from provision.resolve.request import matches
-from provision.resolve.rules import Wish, called, cuda_matches
-from provision.versions import minor_of, parse
+from provision.resolve.rules import Wish, called, cuda_minors
+from provision.versions import parse
 
 __all__ = ["close"]
 
@@ -174,9 +174,8 @@ def _cuda_demands(matrix: Matrix, wish: Wish, option: Option) -> list[Demand]:
     wanted = wish.request.cuda
     if wanted is None or wanted.isdigit():
         return []
-    minors = {minor_of(row.version) for row in matrix.cuda if parse(row.version).release[0] == option.cuda_major}
-    fitting = sorted((minor for minor in minors if cuda_matches(matrix, wanted, minor)), key=parse)
-    if not fitting or len(fitting) == len(minors):
+    fitting = cuda_minors(matrix, wanted, option.cuda_major)
+    if not fitting or fitting == cuda_minors(matrix, None, option.cuda_major):
         return []
     low, high = parse(fitting[0]), parse(fitting[-1])
     bound = f">={low.major}.{low.minor},<{high.major}.{high.minor + 1}"

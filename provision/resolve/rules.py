@@ -93,6 +93,16 @@ def cuda_matches(matrix: Matrix, wish: str | None, minor: str) -> bool:
     return is_patch and any(row.version == wish for row in cuda_releases(matrix, minor))
 
 
+def cuda_minors(matrix: Matrix, wish: str | None, major: int | None) -> tuple[str, ...]:
+    """Return the minors of a CUDA major that are what a wish asks for, oldest first."""
+
+    def find() -> tuple[str, ...]:
+        minors = {minor_of(row.version) for row in matrix.cuda_below(str(major))}
+        return tuple(sorted((minor for minor in minors if cuda_matches(matrix, wish, minor)), key=parse))
+
+    return matrix.keep(("cuda_minors", wish, major), find)
+
+
 def driver_floor(matrix: Matrix, option: Option) -> tuple[str, FactRef] | None:
     """Return the lowest driver an option runs on, with the fact; ``None`` when its CUDA is not in the matrix.
 
@@ -272,17 +282,9 @@ def _cuda(matrix: Matrix, wish: Wish, option: Option) -> Rejection | None:
     wanted = wish.request.cuda
     if wanted is None or option.framework == "cuda":
         return None
-    if option.cuda:
-        if cuda_matches(matrix, wanted, option.cuda):
-            return None
-        because = f"is built for CUDA {option.cuda}"
-    else:
-        minors = {minor_of(row.version) for row in matrix.cuda}
-        if any(
-            parse(minor).release[0] == option.cuda_major and cuda_matches(matrix, wanted, minor) for minor in minors
-        ):
-            return None
-        because = f"is built for CUDA {option.cuda_major}"
+    if cuda_matches(matrix, wanted, option.cuda) if option.cuda else cuda_minors(matrix, wanted, option.cuda_major):
+        return None
+    because = f"is built for CUDA {option.cuda or option.cuda_major}"
     return _rejection("cuda", option, because)
 
 

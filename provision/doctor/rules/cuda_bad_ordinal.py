@@ -22,6 +22,7 @@ SYMPTOMS = (
     r"number of) .{0,12}GPUs",
     r"(?:Requested|You requested) .{0,30}(?:GPU|gpu|device)s?\b.{0,60}(?:but|"
     r"only) .{0,30}(?:[1-9][0-9]? (?:available|visible|GPU)|has(?: only)?: \[[0-9])",
+    r"specifies invalid or unsupported gpu id",
 )
 
 

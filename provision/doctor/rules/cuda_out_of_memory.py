@@ -32,6 +32,7 @@ SYMPTOMS = (
     r"Failed to CUDA (?:host )?[cm]alloc [0-9]{1,15} bytes|CUDA failed with error out of memory",
     r"System is out of GPU memory|Out of GPU memory trying to allocate|Failed to cudaMalloc [0-9]{1,15} bytes|"
     r"Insufficient memory on accelerator",
+    r"\btorch\.(?:cuda\.)?OutOfMemoryError\b",
 )
 
 _TOTAL = r"total capacity of ([0-9.]{1,8}) GiB of which ([0-9.]{1,8}) ([GM])iB is free"

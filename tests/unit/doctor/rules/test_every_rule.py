@@ -320,6 +320,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "ValueError: World size (2) is larger than the number of available GPUs (1) in this node.",
         "Tensor parallel size (4) cannot be larger than the number of available GPUs (2).",
         "You requested gpu: [0, 1] but your machine only has: [0]",
+        "Invalid argument: instance group llama3_0 of model llama3 specifies invalid or unsupported gpu id 2.",
     ),
     "cuda.device-order": (
         "WARNING Detected different devices in the system: NVIDIA GeForce RTX 3090, NVIDIA GeForce GTX 1080 Ti."

@@ -25,9 +25,10 @@ hypothesis.settings.load_profile("provision")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-TOGETHER = ("tests/engine/", "tests/browser/")
+TOGETHER = ("tests/engine/", "tests/browser/", "tests/packaging/")
 """What one process runs from the first test to the last, before all else: the tests of the engine build, count and
-remove images of one engine and share a base image; those of the browser share the page, which takes a minute to write.
+remove images of one engine and share a base image; those of the browser share the page, which takes most of a minute to
+write; those of packaging the wheel and what it is installed into.
 """
 
 

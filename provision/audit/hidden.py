@@ -12,7 +12,7 @@ from functools import lru_cache
 from provision.audit.bases import may_have_frameworks
 from provision.audit.channels import is_from_channel
 from provision.audit.commands import command_of, is_removed, is_upgrade
-from provision.audit.model import WARN, Edit, Environment, Finding, Install, Options, Requirement
+from provision.audit.model import WARN, Edit, Environment, Finding, Install, Options, Requirement, Way
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, admits, excludes, platform_of, python_of, standing
 from provision.matrix.load import Matrix
@@ -92,6 +92,7 @@ def broken_bounds(
             if is_newer_fine and pinned is not None and admits(bound.replace("==", ">="), pinned):
                 continue
             edits, fix = _edits(held, requirement, name, bound)
+            ways = _ways(matrix, requirement, bound) if requirement is not None and pinned is not None else ()
             yield found(
                 matrix,
                 rule,
@@ -104,7 +105,8 @@ def broken_bounds(
                     f"{row.package} {row.versions or 'in every version'} needs {name}{bound}",
                     row.symptom,
                 ),
-                hint=f"bound it in the same install: `{name}{bound}`",
+                hint="" if ways else f"bound it in the same install: `{name}{bound}`",
+                ways=ways,
                 facts=(f"constraint/{row.id}",),
                 edits=edits,
                 fix=fix,
@@ -461,6 +463,20 @@ def _is_absent(environment: Environment, matrix: Matrix, options: Options, held:
 
 def _is_upper(text: str) -> bool:
     return any(clause.startswith(("<", "==", "~=")) for clause in text.split(","))
+
+
+def _ways(matrix: Matrix, requirement: Requirement, bound: str) -> tuple[Way, ...]:
+    """Return the newest release within a bound that a pin could name instead."""
+    package = matrix.published(requirement.name) if requirement.ecosystem == "pypi" else None
+    is_plain = requirement.is_literal and not requirement.is_hashed and not requirement.is_locked
+    if package is None or not is_plain or "," in requirement.specifier:
+        return ()
+    fitting = (item for item in package.versions if admits(bound, item) and not parse(item).is_prerelease)
+    newest = next(fitting, None)
+    if newest is None:
+        return ()
+    edit = Edit(span=requirement.specifier_span, text=f"=={newest}")
+    return (Way(text=f"write `{requirement.name}=={newest}`", edits=(edit,)),)
 
 
 def _edits(held: _Held, requirement: Requirement | None, name: str, bound: str) -> tuple[tuple[Edit, ...], str]:

@@ -187,6 +187,7 @@ class Command:
         instruction: ``RUN``, ``CMD`` or ``ENTRYPOINT``.
         instruction_span: The word RUN, CMD or ENTRYPOINT.
         substitutes: It holds a command or process substitution (``$(…)``, ``<(…)``).
+        split: Words that a redirection takes apart, ``torch>=2.0`` for one, whole as they stand there.
     """
 
     words: tuple[Word, ...]
@@ -199,6 +200,7 @@ class Command:
     instruction: str = "RUN"
     instruction_span: Span
     substitutes: tuple[Command, ...] = ()
+    split: tuple[Word, ...] = ()
 
     @property
     def program(self) -> str | None:

@@ -692,7 +692,27 @@ class _Reader:
             self._append_substitutes(substitutes)
             return
         place = self.source.span(self.file, span_start, span_end)
-        self._append(fields, assignments, substitutes, heredocs, writes, place, is_appending=is_appending)
+        split = tuple(self._split_words(tokens))
+        self._append(fields, assignments, substitutes, heredocs, writes, place, is_appending=is_appending, split=split)
+
+    def _split_words(self, tokens: list[_Token]) -> Iterator[Word]:
+        """Yield the words that an operator without spaces around it stands in: the shell redirects there."""
+        position = 0
+        while position < len(tokens):
+            first = last = position
+            while last + 2 < len(tokens) and self._are_joined(tokens[last : last + 3]):
+                last += 2
+            if last > first:
+                span = self.source.span(self.file, tokens[first].start, tokens[last].end)
+                text = self.source.text[tokens[first].start : tokens[last].end]
+                yield Word(text=text, span=span, is_literal=span.end - span.start == len(text))
+            position = last + 1
+
+    def _are_joined(self, tokens: list[_Token]) -> bool:
+        word, operator, target = tokens
+        if word.kind != "word" or operator.kind != "op" or target.kind != "word" or operator.text not in "<>":
+            return False
+        return word.end == operator.start and operator.end == target.start
 
     def _append_substitutes(self, substitutes: list[Command]) -> None:
         """Keep what an assignment ran: it is not the program of any command, but it runs."""
@@ -713,6 +733,7 @@ class _Reader:
         span: Span,
         *,
         is_appending: bool,
+        split: tuple[Word, ...] = (),
     ) -> None:
         scope = {**self.scope, **{item.name: item for item in assignments}}
         if fields:
@@ -728,6 +749,7 @@ class _Reader:
             instruction=self.instruction,
             instruction_span=self.instruction_span,
             substitutes=tuple(substitutes),
+            split=split,
         )
         found = ShellCommand(command, fields, scope)
         found.heredocs = heredocs

@@ -321,8 +321,11 @@ def taken_likely(environment: Environment, matrix: Matrix, options: Options, nam
         if any(item.name == name and (item.url is not None or item.applies is None) for item in pips):
             return ()
         asked = _likely(matrix, problem_of(environment, matrix, options, install))
+        own = [index for index in install.indexes if not index.is_explicit and index.kind != "channel"]
         taken = () if asked.problem.is_open or name in asked.problem.opaque else _taken_on(matrix, asked, name)
         is_elsewhere = not install.has_default_index and not _is_mirrored(install)
+        if name in matrix.setting("audit_rules.toml", "pytorch_index_others").values and own:
+            is_elsewhere = is_elsewhere and not all(is_pytorch_index(matrix, index.url) for index in own)
         if not taken or (any(taken) and ("" in taken or is_elsewhere)):
             return ()
         if any(taken) and not found:

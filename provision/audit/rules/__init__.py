@@ -65,6 +65,7 @@ SCOPES: dict[str, str] = {
     "C24": "pinned",
     "C25": "file",
     "C26": "torch second-install",
+    "C27": "command package",
     "D01": "driver framework|pytorch|base-frameworks",
     "D02": "cuda target framework",
     "D03": "command",

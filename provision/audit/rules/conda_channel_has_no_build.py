@@ -35,9 +35,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         if torch is None or wish is None:
             continue
         finding = _by_toolkit(matrix, wish, asked.get(CUDA_CHOICE), asked.get(_TOOLKIT))
-        # What the channel lacks, another one that is asked behind it may have.
-        if finding is None and is_from_channel(install):
-            finding = _absent(matrix, install, torch, wish, asked.get(CUDA_CHOICE))
+        # What the channel lacks, another one that is asked behind it may have, but for a Python before all of its own.
+        if finding is None:
+            finding = _absent(matrix, install, torch, wish, asked.get(CUDA_CHOICE), is_alone=is_from_channel(install))
         if finding is not None:
             yield finding
 
@@ -69,6 +69,9 @@ def _by_toolkit(matrix: Matrix, wish: str, cuda: Requirement | None, toolkit: Re
         return None
     if parse(wish) < parse(since):
         return _too_old(matrix, wish, toolkit)
+    if wish_of(toolkit) is None:
+        # Without a version it asks for no CUDA, and another package may choose the build.
+        return None
     return found(
         matrix,
         ID,
@@ -98,13 +101,13 @@ def _too_old(matrix: Matrix, wish: str, toolkit: Requirement) -> Finding | None:
 
 
 def _absent(
-    matrix: Matrix, install: Install, torch: Requirement, wish: str, cuda: Requirement | None
+    matrix: Matrix, install: Install, torch: Requirement, wish: str, cuda: Requirement | None, *, is_alone: bool
 ) -> Finding | None:
     """Return that the channel has no such release, or none for this Python or this CUDA."""
     last = matrix.setting("audit_rules.toml", "conda_pytorch_last").value or "0"
     releases = _releases(matrix, wish)
     facts = [f"torch/{row.version}" for row in releases]
-    if parse(wish).release[:2] > parse(last).release[:2]:
+    if is_alone and parse(wish).release[:2] > parse(last).release[:2]:
         return found(
             matrix,
             ID,
@@ -116,7 +119,8 @@ def _absent(
         )
     builds = matrix.torch_builds_of({row.version for row in releases})
     pythons = sorted({python for row in builds for python in row.pythons if not python.endswith("t")}, key=parse)
-    if install.python is not None and pythons and not parse(pythons[0]) <= parse(install.python) <= parse(pythons[-1]):
+    python = parse(install.python) if install.python is not None and pythons else None
+    if python is not None and (python < parse(pythons[0]) or (is_alone and python > parse(pythons[-1]))):
         return found(
             matrix,
             ID,
@@ -127,7 +131,13 @@ def _absent(
             facts=facts,
         )
     wanted = wish_of(cuda) if cuda is not None else None
-    if cuda is None or wanted is None or not releases or not all(row.is_variants_complete for row in releases):
+    if (
+        not is_alone
+        or cuda is None
+        or wanted is None
+        or not releases
+        or not all(row.is_variants_complete for row in releases)
+    ):
         return None
     variants = sorted({variant for row in releases for variant in row.variants})
     have = [minor for variant in variants if (minor := cuda_of(variant)) is not None]

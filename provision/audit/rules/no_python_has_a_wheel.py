@@ -22,6 +22,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     """Hold the newest Python of what each bound admits against the one in force, or against all that are supported."""
     told: set[int] = set()
     narrow: dict[int, list[Requirement]] = {}
+    ended: dict[int, list[tuple[Requirement, str]]] = {}
     for install, requirement in environment.requirements():
         if requirement.ecosystem != "pypi" or requirement.url is not None:
             continue
@@ -39,37 +40,53 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             continue
         if python is None and not _may_be_any_supported(environment, last):
             continue
-        reasons = [f"the newest Python that {requirement.name} {_shown(requirement)} installs on is {last}"]
-        if python is not None:
-            minor = minor_of(python.removesuffix("t"))
-            if is_listed or parse(minor) <= parse(last):
-                continue
-            message = f"{requirement.text} has no wheel for Python {minor}"
-        else:
-            row = next((item for item in matrix.pythons if item.version == last), None)
-            if row is not None and (row.end_of_life is None or row.end_of_life >= matrix.dated):
-                continue
-            allowed = environment.pythons
-            at_most = f"installs on Python {last} at most"
-            message = (
-                f"{requirement.text} {at_most}, and the file allows {allowed}"
-                if allowed
-                else f"{requirement.text} {at_most}"
-            )
-            if row is not None:
-                reasons.append(f"Python {last} ended on {row.end_of_life}")
+        if python is None and last in _supported(matrix):
+            continue
         if requirement.name == "torch":
             told.add(id(install))
+        if python is None:
+            ended.setdefault(id(install), []).append((requirement, last))
+            continue
+        minor = minor_of(python.removesuffix("t"))
+        if is_listed or parse(minor) <= parse(last):
+            continue
         yield found(
             matrix,
             ID,
             span=requirement.span,
-            message=message,
-            reasons=reasons,
-            severity=ERROR if python is not None else "",
+            message=f"{requirement.text} has no wheel for Python {minor}",
+            reasons=(_reason(requirement, last),),
+            severity=ERROR,
         )
-    for requirements in narrow.values():
-        yield _narrowed(environment, matrix, requirements)
+    for pairs in ended.values():
+        yield _of_ended(environment, matrix, pairs)
+    for install_id, requirements in narrow.items():
+        if install_id not in ended:
+            yield _narrowed(environment, matrix, requirements)
+
+
+def _of_ended(environment: Environment, matrix: Matrix, pairs: list[tuple[Requirement, str]]) -> Finding:
+    """Return the one finding about an install of which something is for no supported Python."""
+    last = min((python for _, python in pairs), key=parse)
+    first = next((item for item, _ in pairs if item.name in FRAMEWORKS), pairs[0][0])
+    texts = list(dict.fromkeys(item.text for item, _ in pairs))
+    shown = f"{', '.join(texts[:-1])} and {texts[-1]} install" if len(texts) > 1 else f"{texts[0]} installs"
+    allowed = f", and the file allows {environment.pythons}" if environment.pythons else ""
+    ends = {row.version: row.end_of_life for row in matrix.pythons if row.end_of_life is not None}
+    return found(
+        matrix,
+        ID,
+        span=first.span,
+        message=f"{shown} on Python {last} at most{allowed}",
+        reasons=(
+            *(_reason(item, python) for item, python in pairs),
+            *((f"Python {last} ended on {ends[last]}",) if last in ends else ()),
+        ),
+    )
+
+
+def _reason(requirement: Requirement, last: str) -> str:
+    return f"the newest Python that {requirement.name} {_shown(requirement)} installs on is {last}"
 
 
 def _is_narrow(environment: Environment, matrix: Matrix, last: str) -> bool:
@@ -100,7 +117,7 @@ def _narrowed(environment: Environment, matrix: Matrix, requirements: list[Requi
         span=first.span,
         message=f"of the supported Pythons {first.text} installs on {supported[-1]} at most",
         reasons=(
-            f"the newest Python that {first.name} {_shown(first)} installs on is {supported[-1]}",
+            _reason(first, supported[-1]),
             f"{allowed}, and Python {supported[0]} is the newest",
             *((f"so it is with {', '.join(others)}",) if others else ()),
         ),

@@ -55,7 +55,7 @@ def test_finding_is_fit_to_print(rule: str, example: Example) -> None:
         usual = MATRIX.audit_rules[rule].severity
         # What the person named and the facts exclude is graver than the rule's row says, and so are a deleted tag
         # and the extra of a framework, which is its CUDA build, and a pip that was upgraded before.
-        graver = rule in ("B01", "B12", "C20", "C24", "D01", "G01", "L01", "X02") and finding.severity == "error"
+        graver = rule in ("B01", "B12", "C20", "C24", "C27", "D01", "G01", "L01", "X02") and finding.severity == "error"
         # A list that nothing here installs, and an image that is not for GPUs, are another matter.
         milder = rule in ("B06", "C06") and finding.severity == "info"
         # Of a file alone nobody knows the command that it is installed by.

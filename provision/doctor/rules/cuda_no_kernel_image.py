@@ -7,10 +7,10 @@ import re
 from provision.doctor.case import Case
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
-from provision.doctor.stack import builds_for_driver, builds_for_gpu, driver_of, minimum_driver
+from provision.doctor.stack import builds_for_driver, builds_for_gpu, driver_of, minimum_driver, torch_of
 from provision.doctor.state import explain_faults
 from provision.errors import UnknownError, UsageError
-from provision.matrix.query import find_gpus
+from provision.matrix.query import find_gpus, runs_on
 from provision.versions import minor_of, parse
 
 __all__ = ["SYMPTOMS", "examine"]
@@ -44,6 +44,15 @@ SYMPTOMS = (
 )
 
 _TOLD = re.compile(r"compute capability ([0-9]{1,2}\.[0-9])")
+_GENERIC = (
+    r"CUDNN_STATUS_(?:EXECUTION_FAILED|MAPPING_ERROR|INTERNAL_ERROR|SUCCESS|ARCH_MISMATCH)",
+    r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)|cublas runtime error",
+)
+"""What cuBLAS and cuDNN say where they hold no code for the GPU, and of other failures."""
+_NAMED = (
+    r"\b((?:RTX|GTX) ?(?:A[0-9]{4}|[0-9]{3,4}) ?(?:Ti)?(?: SUPER)?)\b",
+    r"\b(?:Tesla |NVIDIA )?((?:V100|T4|P100|P40|A100|A10|A30|A40|L4|L40S?|H100|H200|B200))\b",
+)
 _TARGETS = r"current PyTorch install supports CUDA capabilities((?: (?:sm|compute)_[0-9]{2,3}[a-z]?){1,40})"
 
 
@@ -61,7 +70,7 @@ def examine(case: Case) -> Sign | None:
         )
     quote = case.find(*SYMPTOMS)
     if quote is None:
-        return None
+        return _told_by_releases(case)
     number = case.find(*SYMPTOMS[:2])
     capability = _capability(number.match[1]) if number else _capability_of_name(case)
     listed = case.find(_TARGETS)
@@ -75,6 +84,29 @@ def examine(case: Case) -> Sign | None:
         else "a build with code for this GPU",
         fix=_ways_out(case, capability) if capability else (),
         unseen=() if capability else ("which GPU this is: `nvidia-smi --query-gpu=name,compute_cap --format=csv`",),
+    )
+
+
+def _told_by_releases(case: Case) -> Sign | None:
+    """Decide on a message of many causes where the text names a GPU and a PyTorch that has no code for it."""
+    quote, named, torch = case.find(*_GENERIC), case.find(*_NAMED), torch_of(case)
+    if quote is None or named is None or torch.version is None or torch.cuda is None:
+        return None
+    build = next(
+        (row for row in case.matrix.torch_builds if (row.torch, row.cuda) == (torch.version, torch.cuda)), None
+    )
+    try:
+        capability = _capability(find_gpus(case.matrix, named.match[1])[0].compute_capability)
+    except (UnknownError, UsageError):
+        return None
+    if build is None or not build.sm or capability is None or runs_on(capability, build.sm, build.ptx):
+        return None
+    return hint(
+        quote,
+        seen=(f"torch {torch.version} built for CUDA {torch.cuda} holds no code for {named.match[1]}",),
+        expected=f"a build with code for compute capability {capability[0]}.{capability[1]}",
+        fix=_ways_out(case, capability),
+        message_kind="root",
     )
 
 

@@ -97,6 +97,18 @@ def test_no_kernel_image_keeps_the_driver_where_a_build_allows_it():
     assert "sm_120" in ask("cuda.no-kernel-image", newest).fix[-1]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "told"), [("NVIDIA GeForce RTX 5090", True), ("NVIDIA GeForce RTX 3090", False), ("a GPU", False)]
+)
+def test_message_of_many_causes_is_no_kernel_image_where_gpu_and_torch_named_beside_it_do_not_fit(gpu, told):
+    text = f"RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED\ntorch 2.1.0+cu118\nGPU 0: {gpu}\n"
+    report = diagnose(Case(MATRIX, None, texts=[("pasted", text)]))
+    assert [finding.diagnosis.id for finding in report.causes][:1] == (
+        ["cuda.no-kernel-image"] if told else ["cudnn.conflict"]
+    )
+    assert bool(report.causes[0].fits) is not told
+
+
 def test_no_kernel_image_for_an_old_gpu_names_a_build_that_still_has_it():
     text = "Tesla P100 with CUDA capability sm_60 is not compatible with the current PyTorch installation."
     sign = ask("cuda.no-kernel-image", text=text)

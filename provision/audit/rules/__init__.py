@@ -49,7 +49,7 @@ SCOPES: dict[str, str] = {
     "C08": "jax",
     "C09": f"pinned|{_IN_PAIRS}",
     "C10": "torch|pytorch|base-frameworks torchvision|torchaudio|vllm|xformers",
-    "C11": "torch|pytorch|base-frameworks vllm|xformers",
+    "C11": "torch|pytorch|base-frameworks vllm|xformers|torchtext",
     "C12": "torch|tensorflow",
     "C13": "conda",
     "C14": "cuda target torch",

@@ -13,7 +13,9 @@ from provision.versions import parse
 
 ID = "C11"
 
-_PULLERS = ("vllm", "xformers")
+_PULLERS = ("vllm", "xformers", "torchtext")
+_BESIDE_A_BASE = "torchtext"
+"""In one command with torch an installer refuses it, which another rule tells with the ways out."""
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
@@ -27,6 +29,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         if requirement.name not in _PULLERS or requirement.version is None or requirement.applies is not True:
             continue
         if install.has_no_deps or install.is_dry or not install.is_certain:
+            continue
+        if requirement.name == _BESIDE_A_BASE and torch.install.installer != "base":
             continue
         if install.target != torch.install.target:
             continue

@@ -38,7 +38,7 @@ from provision.resolve.stack import (
     Stack,
 )
 from provision.resolve.system import system_packages
-from provision.versions import outside_of, parse, spec_of
+from provision.versions import is_empty, outside_of, parse, spec_of
 
 __all__ = ["Opened", "lock_project", "lock_sources", "lock_whole", "needs_lock", "with_build_base"]
 
@@ -511,12 +511,22 @@ def _other_choices(matrix: Matrix, stack: Stack, chosen: Mapping[str, str], boun
     """Return bounds with those that chosen packages brought turned into bounds that lead to other releases of these.
 
     pyarrow 26 wants numpy 2, which its metadata does not say: where a line wants numpy below 2, an older pyarrow does.
+    Where bounds exclude each other, only what brought one of these is turned.
     """
+    asked: dict[str, list[str]] = {}
+    for line in map(requirement_of, (*bounds, *_lines(stack))):
+        asked.setdefault(normalise_name(line.name), []).append(str(line.specifier))
+    empty = {name for name, specifiers in asked.items() if is_empty(tuple(filter(None, specifiers)))}
+    turned: dict[str, set[str]] = {}
+    clashing: set[str] = set()
     for row in hidden_constraints(matrix, stack, chosen):
         lines = {f"{name}{bound}" for name, bound in row.requires.items()}
         other = next(outside_of(row.versions or ""), None)
         if row.kind != "add" and is_open(row.package) and other is not None and lines & set(bounds):
-            bounds = (*(line for line in bounds if line not in lines), f"{row.package}{other}")
+            turned.setdefault(f"{row.package}{other}", set()).update(lines)
+            clashing |= {f"{row.package}{other}"} if empty & row.requires.keys() else set()
+    for bound in filter((clashing or turned).__contains__, turned):
+        bounds = (*(line for line in bounds if line not in turned[bound]), bound)
     return bounds
 
 

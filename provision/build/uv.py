@@ -48,6 +48,7 @@ _GIT_UNREACHABLE = re.compile(
 _GIT_ADDRESS = re.compile(r"(?:git\+|unable to access ')([^\s`']+)[`']")
 _NOT_OFFLINE = "Network connectivity is disabled"
 _UNSOLVABLE = "No solution found"
+_STEPS_MAX = 8
 _FLAGS_OF_UV = ("exclude-newer", "`--python-version`")
 """What only uv's own advice speaks of."""
 _MISSING = re.compile(r"there (?:is|are) no versions? of ([a-z0-9._-]+)(?:\[[^\]]*\]|\{[^}]*\})?([<>=!~][^\s,]*)")
@@ -703,12 +704,14 @@ def _sentences(text: str, question: Question) -> tuple[str, ...]:
         if said and not said.startswith(_UNSOLVABLE) and not any(flag in said for flag in _FLAGS_OF_UV):
             said = re.sub(r" @ file://\S+", "", _MISSING.sub(held, said))
             found += [_plain(part) for part in re.split(r"(?<=\.)\s+(?=And |Because )", said)]
-    return tuple(dict.fromkeys(filter(None, found)))
+    told = tuple(dict.fromkeys(filter(None, found)))
+    left = len(told) - _STEPS_MAX
+    return told if left < 2 else (*told[:1], f"{left} more steps lead on", *told[left + 1 :])
 
 
 def _plain(sentence: str) -> str:
-    """Return a sentence of uv's proof as a reason of ours."""
+    """Return a step of uv's proof as a reason of ours: what it stands on; what follows from that is seen by the end."""
     text = re.sub(r"^(?:\(\d+\) )?(?:Because|And because|And) ", "", sentence.strip().removesuffix("."))
-    return re.sub(r",? we can conclude that your requirements are unsatisfiable$", "", text).replace(
-        ", we can conclude that", ", so"
-    )
+    given, _, followed = re.sub(r"\{[^{}]*\}", "", text).partition("we can conclude that")
+    given = re.sub(r"(?:^| and )we know from \(\d+\) that .*", "", given)
+    return given.strip().removesuffix(",") or (followed.strip() if not text.startswith("we know from") else "")

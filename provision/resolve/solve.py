@@ -674,7 +674,8 @@ def _extras(matrix: Matrix, wish: Wish, options: tuple[Option, ...]) -> tuple[Ex
         conflicts = {row.id: _conflict(row, named, architectures) for row in rows}
         fitting = next((row for row in rows if conflicts[row.id] is None), None)
         if fitting is None:
-            each = "; ".join(f"{name}, which excludes {conflict}" for name, conflict in conflicts.items())
+            said = {name: str(text).replace("torch-cuda==", "torch for CUDA ") for name, text in conflicts.items()}
+            each = "; ".join(f"{name}, which excludes {text}" for name, text in said.items())
             return _extra_rejection(rows[-1], f"cannot hold {each}", *rows[:-1])
         unserved = reject_triton(matrix, fitting, wish, options)
         if unserved is not None:
@@ -690,9 +691,11 @@ def _conflict(row: Extra, named: dict[str, str], architectures: list[str]) -> st
 
 
 def named_of(options: tuple[Option, ...]) -> dict[str, str]:
-    """Return what requirement texts of the facts may speak of."""
+    """Return what requirement texts of the facts may speak of; ``torch-cuda`` is the CUDA whose wheels PyTorch pins."""
     cuda = options[0].cuda or str(options[0].cuda_major)
-    return {**{option.framework: option.version for option in options}, "cuda": cuda}
+    named = {option.framework: option.version for option in options}
+    pinned = {"torch-cuda": item.cuda for item in options if item.framework == "torch" and item.cuda}
+    return {**named, **pinned, "cuda": cuda}
 
 
 def _extra_rejection(row: Extra, because: str, *others: Extra) -> Rejection:

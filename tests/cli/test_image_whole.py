@@ -327,6 +327,20 @@ def test_a_need_that_no_metadata_says_leads_to_an_older_release_where_a_line_exc
     assert locked()["pyarrow"] == pyarrow
 
 
+def test_only_what_brought_a_bound_that_cannot_be_met_is_taken_in_an_older_release(image, index):
+    for name, version in (("numpy", "1.26.4"), ("numpy", "2.4.0"), ("pyarrow", "25.0.1"), ("pyarrow", "26.0.0")):
+        index.add(name, version)
+    for version in ("4.55.4", "4.57.1"):
+        index.add("transformers", version)
+    index.add("autoawq", "0.1.8", "transformers")
+    index.add("autoawq", "0.2.9", "transformers", "pyarrow")
+    project([f"torch=={TORCH}", "numpy<2", "autoawq"])
+    answer = image("--project", ".", "-o", "out")
+    assert answer.code == 0, answer.err
+    taken = locked()
+    assert (taken["autoawq"], taken["transformers"], taken["pyarrow"]) == ("0.2.9", "4.55.4", "25.0.1")
+
+
 def test_a_line_that_wants_what_another_package_cannot_have_is_refused(image, index):
     for name, version in (("numpy", "1.26.4"), ("numpy", "2.4.0"), ("pyarrow", "25.0.1"), ("pyarrow", "26.0.0")):
         index.add(name, version)

@@ -12,7 +12,7 @@ import pytest
 
 from provision.build.age import find_age
 from provision.build.closure import Opened, lock_whole, needs_lock
-from provision.build.uv import Place, Question, Uv, find_uv
+from provision.build.uv import NoSolution, Place, Question, Uv, find_uv
 from provision.build.ways import Trials
 from provision.errors import ActionFailedError, IncompatibleError, MissingDependencyError, UnknownError
 from provision.generate.image import ImageOptions, render_image, unlocked_lines
@@ -371,6 +371,23 @@ def test_a_repository_is_named_where_its_line_has_no_name(index: package_index.I
     with pytest.raises(MissingDependencyError) as refusal:
         Uv(find_uv(), index_url=index.url).ask(question)
     assert f"the repository {address}" in refusal.value.message
+
+
+def test_a_long_proof_is_told_by_what_it_stands_on_and_not_by_each_step(index: package_index.Index) -> None:
+    for minor in range(20):
+        index.add("tool", f"1.{minor}", f"library=={minor}.0")
+        index.add("library", f"{minor}.0")
+    index.add("demo", "1.0", "tool>=1")
+    lines = ("demo", "library==99.0")
+    index.add("library", "99.0")
+    found = Uv(find_uv(), index_url=index.url).ask(
+        Question(lines=lines, place=Place(python="3.11", machine="x86_64", glibc="2.28"))
+    )
+    assert isinstance(found, NoSolution)
+    assert 3 <= len(found.because) <= 9
+    assert "library==99.0" in " ".join(found.because)
+    assert not any("we can conclude" in text or "we know from" in text for text in found.because)
+    assert any("more steps" in text for text in found.because)
 
 
 @pytest.mark.parametrize("day", [None, "2026-12-01T00:00:00Z"])

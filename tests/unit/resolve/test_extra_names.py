@@ -204,6 +204,17 @@ def test_onnx_runtime_for_cuda_12_goes_with_cudnn_9_alone(
         assert _chosen(facts, **taken, with_="onnxruntime-gpu") == ("12", ["onnxruntime-cuda12"])
 
 
+def test_the_build_of_torch_is_taken_whose_pins_an_extra_can_meet(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "2.7", "with": "cuml"}), facts)
+    assert isinstance(found, Stack), found
+    assert found.variants["torch"] == "cu128"
+    refused = solve(parse_request({"torch": "2.7", "cuda": "12.6", "with": "cuml"}), facts)
+    assert isinstance(refused, Refusal)
+    assert "excludes torch for CUDA 12.6" in " ".join(reason.because for reason in refused.because)
+    # Beside no PyTorch nothing pins the libraries of CUDA.
+    assert isinstance(solve(parse_request({"cuda": "12.6", "python": "3.11", "with": "cuml"}), facts), Stack)
+
+
 def test_a_release_whose_pin_left_the_index_is_not_promised(facts: Matrix) -> None:
     found = solve(parse_request({"torch": "2.5", "with": "sglang"}), facts)
     assert isinstance(found, Refusal)

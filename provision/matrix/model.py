@@ -554,7 +554,8 @@ class HiddenConstraint(Fact):
 
     When ``package`` in ``versions`` is in the stack (and, if given, Python lies in ``pythons`` and the variant is
     one of ``variants``), ``requires`` must hold. ``kind`` is ``bound`` (if the package is there, it must match) or
-    ``add`` (the package is added).
+    ``add`` (the package is added). Where the user's own lines name what is bound, ``tolerates`` stands in its place:
+    what works too, though no stack is given it.
     """
 
     id: str
@@ -564,6 +565,7 @@ class HiddenConstraint(Fact):
     pythons: str | None = None
     kind: str
     requires: dict[str, str]
+    tolerates: Mapping[str, str] = NOTHING
     symptom: str
 
 

@@ -198,7 +198,7 @@ class _Manifest:
 
     def _check_choices(self) -> None:
         extras, groups = self.extras(), self._groups()
-        has_setup = "optional-dependencies" in self.project.get("dynamic", ()) or not self.project
+        has_setup = "optional-dependencies" in self.project.get("dynamic", ()) or not (self.project or self.poetry)
         for name in self.folder.extras:
             if name not in extras and not has_setup:
                 raise no_such("--extra", name, self.path, extras)
@@ -235,7 +235,7 @@ class _Manifest:
 
     def _take_extra(self, name: str) -> None:
         extras = self.extras()
-        if name not in extras and self.project:
+        if name not in extras and (self.project or self.poetry):
             raise no_such("--extra", name, self.path, extras)
         self._take(f"extra {name}")
         if extras.get(name):

@@ -22,7 +22,7 @@ from provision.records import record, replace
 from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
 from provision.resolve.fit import open_bounds
 from provision.resolve.foreign import base_cuda, known_base, name_and_tag
-from provision.resolve.halves import layer_of
+from provision.resolve.halves import bounds_of, layer_of
 from provision.resolve.kernels import find_codeless, find_unlisted
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
@@ -480,7 +480,7 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
                 Reason(subject=extra.by_cuda[0], because=because, facts=(fact_of("extra", extra.id, extra),))
             )
     for constraint in solution.constraints:
-        needs = ", ".join(f"{name}{bound}" for name, bound in sorted(constraint.requires.items()))
+        needs = ", ".join(f"{name}{bound}" for name, bound in sorted(bounds_of(constraint, request).items()))
         reasons.append(
             Reason(
                 subject=", ".join(sorted(constraint.requires)),

@@ -118,7 +118,7 @@ def hidden_needs(matrix: Matrix, stack: Stack, versions: Mapping[str, str]) -> t
     """
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for row in hidden_constraints(matrix, stack, versions):
-        found[row.kind == "add"].update(f"{name}{bound}" for name, bound in row.requires.items())
+        found[row.kind == "add"].update(f"{name}{bound}" for name, bound in bounds_of(row, stack.request).items())
     if stack.cuda:
         major = stack.cuda.partition(".")[0]
         for name, line in matrix.setting("constraints.toml", "cuda_cores").entries.items():
@@ -133,6 +133,16 @@ def hidden_constraints(matrix: Matrix, stack: Stack, versions: Mapping[str, str]
     return (
         row for row in matrix.constraints_of(plain) if binds(row, plain, stack.variants.values(), stack.python or "")
     )
+
+
+def bounds_of(row: HiddenConstraint, request: Request) -> Mapping[str, str]:
+    """Return what a hidden constraint asks for: less of what the lines of a request name, where less works too."""
+    if not row.tolerates:
+        return row.requires
+    from provision.resolve.requirements import parse_requirements
+
+    own = {line.name for line in parse_requirements("\n".join((*request.requirements, *request.constraints)), "-r")}
+    return row.requires | {name: bound for name, bound in row.tolerates.items() if name in own}
 
 
 def binds(row: HiddenConstraint, versions: dict[str, str], variants: Iterable[str], python: str) -> bool:

@@ -15,7 +15,7 @@ from provision.matrix.model import Extra, HiddenConstraint
 from provision.records import NOTHING
 from provision.resolve.environment import MACHINES, Clash, Demand, Environment, Given, solve_environment
 from provision.resolve.fit import cudnn_bounds
-from provision.resolve.halves import binds, is_open
+from provision.resolve.halves import binds, bounds_of, is_open
 from provision.resolve.options import Option, companions_of, demands_of, fact_of
 from provision.resolve.request import matches
 from provision.resolve.rules import Wish, called, cuda_minors
@@ -89,7 +89,7 @@ def close(
                     part=options[0].framework,
                     is_bound=row.kind == "bound",
                 )
-                for name, bound in row.requires.items()
+                for name, bound in bounds_of(row, wish.request).items()
             ]
         solved = solve_environment(matrix, tuple(demands), python=python, machine=machine, glibc=glibc, given=given)
         while isinstance(solved, Clash) and _is_unlisted(solved):

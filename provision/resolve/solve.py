@@ -301,6 +301,9 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
         return implied
     asked = [row for rows in _asked_extras(matrix, request) for row in rows]
     is_for_cuda = any(text.startswith("cuda") for row in asked for text in row.conflicts)
+    if is_for_cuda and request.is_cpu:
+        because = (f"`--with {','.join(request.extras)}` is for CUDA, and `--cpu` asks for a stack without it",)
+        raise UsageError("`--cpu` names no framework", because=because, hints=("name one, as in `--torch 2.1 --cpu`",))
     if is_for_cuda or (request.cuda is not None and request.python is not None):
         return ("cuda",)
     what = f"`--with {','.join(request.extras)}` names no framework"
@@ -694,8 +697,8 @@ def named_of(options: tuple[Option, ...]) -> dict[str, str]:
     """Return what requirement texts of the facts may speak of; ``torch-cuda`` is the CUDA whose wheels PyTorch pins."""
     cuda = options[0].cuda or str(options[0].cuda_major)
     named = {option.framework: option.version for option in options}
-    pinned = {"torch-cuda": item.cuda for item in options if item.framework == "torch" and item.cuda}
-    return {**named, **pinned, "cuda": cuda}
+    torch = next((option.cuda for option in options if option.framework == "torch" and option.cuda), None)
+    return {**named, **({"torch-cuda": torch} if torch else {}), "cuda": cuda}
 
 
 def _extra_rejection(row: Extra, because: str, *others: Extra) -> Rejection:

@@ -422,6 +422,13 @@ def test_a_project_that_asks_for_nothing_makes_no_empty_image(folder, provision)
     assert provision("resolve", "--project", ".", "--torch", "2.6").out.startswith("torch2.6")
 
 
+def test_an_extra_that_a_project_of_poetry_has_not_is_refused(folder):
+    text = '[tool.poetry]\nname = "x"\n[tool.poetry.dependencies]\ntorch = "2.4.1"\n[tool.poetry.extras]\nasr = []\n'
+    refused = _refused(_project, folder, "nope", pyproject_dot_toml=text)
+    assert "--extra nope" in refused.message
+    assert "asr" in " ".join((*refused.because, *refused.hints))
+
+
 def test_the_source_that_poetry_calls_pypi_needs_no_address(folder):
     text = '[tool.poetry]\nname = "x"\n[tool.poetry.dependencies]\ntorch = {version = "2.4.1", source = "pypi"}\n'
     inputs = _project(folder, pyproject_dot_toml=f'{text}[[tool.poetry.source]]\nname = "PyPI"\npriority = "primary"\n')

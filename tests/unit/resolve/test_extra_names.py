@@ -215,6 +215,35 @@ def test_the_build_of_torch_is_taken_whose_pins_an_extra_can_meet(facts: Matrix)
     assert isinstance(solve(parse_request({"cuda": "12.6", "python": "3.11", "with": "cuml"}), facts), Stack)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "extra"), [("t4", "tensorrt-cuda12"), ("v100", "tensorrt-cuda12-volta"), ("p100", None)]
+)
+def test_tensorrt_is_taken_in_the_releases_that_have_the_gpu(facts: Matrix, gpu: str, extra: str | None) -> None:
+    found = solve(parse_request({"torch": "2.6", "cuda": "12.4", "gpu": gpu, "with": "tensorrt"}), facts)
+    assert isinstance(found, Refusal if extra is None else Stack), found
+    if isinstance(found, Stack):
+        assert found.image is not None
+        assert [row.id for row in found.image.extras] == [extra]
+
+
+@pytest.mark.parametrize("extra", ["ctranslate2", "cupy", "onnxruntime-gpu", "tensorrt"])
+def test_what_is_for_cuda_alone_is_refused_without_it(facts: Matrix, extra: str) -> None:
+    with pytest.raises(UsageError, match="names no framework"):
+        solve(parse_request({"with": extra, "cpu": True}), facts)
+
+
+@pytest.mark.parametrize(("line", "holds"), [("12.4.127", True), ("12.1.105", True), ("12.0.140", False)])
+def test_a_library_that_the_users_lines_name_may_be_what_works_too(facts: Matrix, line: str, holds: bool) -> None:
+    lines = ["torch==2.3.0", f"nvidia-nvjitlink-cu12=={line}"]
+    found = solve(parse_request({"requirements": lines}), facts)
+    assert isinstance(found, Stack if holds else Refusal), found
+    if isinstance(found, Stack):
+        assert found.packages["nvidia-nvjitlink-cu12"] == line
+    left = solve(parse_request({"torch": "2.3.0"}), facts)
+    assert isinstance(left, Stack)
+    assert left.packages["nvidia-nvjitlink-cu12"] == "12.1.105"
+
+
 def test_a_release_whose_pin_left_the_index_is_not_promised(facts: Matrix) -> None:
     found = solve(parse_request({"torch": "2.5", "with": "sglang"}), facts)
     assert isinstance(found, Refusal)

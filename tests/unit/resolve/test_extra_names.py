@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from provision.errors import UsageError
@@ -234,8 +236,8 @@ def test_what_is_for_cuda_alone_is_refused_without_it(facts: Matrix, extra: str)
 
 @pytest.mark.parametrize(("line", "holds"), [("12.4.127", True), ("12.1.105", True), ("12.0.140", False)])
 def test_a_library_that_the_users_lines_name_may_be_what_works_too(facts: Matrix, line: str, holds: bool) -> None:
-    lines = ["torch==2.3.0", f"nvidia-nvjitlink-cu12=={line}"]
-    found = solve(parse_request({"requirements": lines}), facts)
+    request = parse_request({"torch": "2.3.0", "requirements": [f"nvidia-nvjitlink-cu12=={line}"]})
+    found = solve(request, facts)
     assert isinstance(found, Stack if holds else Refusal), found
     if isinstance(found, Stack):
         assert found.packages["nvidia-nvjitlink-cu12"] == line
@@ -307,6 +309,7 @@ def test_rows_for_different_cudas_exclude_each_other_and_agree_in_the_rest(facts
         assert name not in {row.id for row in facts.extras}
         assert len({(row.frameworks, row.needs_compiler, row.needs_nvcc, row.runs_nvcc) for row in rows}) == 1, name
         assert len({(row.compiles, row.apt, row.port, row.command) for row in rows}) == 1, name
-        for cuda in ("11.8", "12.8", "13.0"):
-            fitting = [row for row in rows if not any(side_holds(text, {"cuda": cuda}) for text in row.conflicts)]
-            assert len(fitting) <= 1, (name, cuda)
+        for cuda, architecture in itertools.product(("11.8", "12.8", "13.0"), {gpu.architecture for gpu in facts.gpus}):
+            place = {"cuda": cuda, "gpu-architecture": architecture}
+            fitting = [row for row in rows if not any(side_holds(text, place) for text in row.conflicts)]
+            assert len(fitting) <= 1, (name, place)

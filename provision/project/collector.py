@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from provision.errors import IncompatibleError, UnknownError, UsageError, without_secrets
 from provision.index.account import Accounts
@@ -310,6 +310,8 @@ class Collector:
             return text
         if found.version and found.name in _TORCH_FAMILY and is_pytorch_index(self.matrix, found.url):
             self.warnings.append(f"{where}: the wheel of {found.name} is taken as `{found.name}=={found.version}`")
+            if not marker:
+                self._check_wheel(Path(unquote(urlsplit(found.url).path)), where)
             return f"{found.name}=={found.version}{behind}"
         if " @ " in address:
             return text

@@ -422,6 +422,21 @@ def test_a_project_that_asks_for_nothing_makes_no_empty_image(folder, provision)
     assert provision("resolve", "--project", ".", "--torch", "2.6").out.startswith("torch2.6")
 
 
+WHEEL = "https://download.pytorch.org/whl/cu124/{0}%2Bcu124-{1}-{1}-{2}.whl"
+
+
+def test_a_wheel_by_address_holds_the_python_and_the_platform_to_its_own(folder):
+    line = f"torch @ {WHEEL.format('torch-2.6.0', 'cp310', 'linux_x86_64')}"
+    inputs = _project(folder, requirements_dot_txt=f"{line}\n")
+    assert _texts(inputs) == ["torch==2.6.0+cu124"]
+    assert inputs.python == "3.10"
+    other = WHEEL.format("torchvision-0.21.0", "cp311", "linux_x86_64")
+    both = _refused(_project, folder, requirements_dot_txt=f"{line}\n{other}\n")
+    assert "no Python is both" in " ".join(both.because)
+    windows = WHEEL.format("torch-2.6.0", "cp310", "win_amd64")
+    assert "wheel for win_amd64" in _refused(_project, folder, requirements_dot_txt=f"torch @ {windows}\n").message
+
+
 def test_an_extra_that_a_project_of_poetry_has_not_is_refused(folder):
     text = '[tool.poetry]\nname = "x"\n[tool.poetry.dependencies]\ntorch = "2.4.1"\n[tool.poetry.extras]\nasr = []\n'
     refused = _refused(_project, folder, "nope", pyproject_dot_toml=text)

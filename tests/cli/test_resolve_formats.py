@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -142,6 +143,16 @@ def test_what_is_new_to_a_project_of_poetry_is_not_told_as_a_change(provision, f
     table = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["poetry"]["dependencies"]
     assert "<82" in table["setuptools"]
     assert table["packaging"] == "*"
+
+
+@pytest.mark.parametrize(("named", "taken"), [("torchvision", ["torch", "torchvision"]), ("numpy", None)])
+def test_a_project_gets_what_it_uses_of_what_is_released_together(provision, folder, named, taken):
+    (folder / "pyproject.toml").write_text(f'[project]\nname = "demo"\nversion = "1"\ndependencies = ["{named}"]\n')
+    answer = provision("resolve", "--torch", "2.6", "--format", "uv", "--write")
+    assert answer.code == 0, answer.err
+    lines = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = sorted(re.split("[=<>]", line)[0] for line in lines)
+    assert names == (taken or ["numpy", "torch", "torchaudio", "torchvision"])
 
 
 def test_an_extra_of_the_project_that_uv_needs_is_told(provision, folder):

@@ -21,6 +21,7 @@ from provision.generate.fragment.edit import (
     table_in,
 )
 from provision.generate.fragment.half import GpuHalf, Pin
+from provision.resolve.request import FRAMEWORKS
 
 __all__ = ["check_project", "hold_requirements", "write_uv"]
 
@@ -67,7 +68,9 @@ def write_uv(half: GpuHalf, text: str | None, path: str, *, name: str | None = N
         array = list_in(project, "dependencies")
         have = {own.name.lower() for entry in array if (own := read_requirement(str(entry))) is not None}
         names = {pin.name: pin for pin in half.cpu_pins}
-        missing = [pin.line for pin in names.values() if pin.name not in have]
+        # A project that names one of them has said which of what is released together it uses.
+        wanted = FRAMEWORKS if have & names.keys() else names
+        missing = [pin.line for pin in names.values() if pin.name not in have and pin.name in wanted]
         merge_requirements(array, missing, half, "project.dependencies", log)
     elif "dependencies" not in dynamic and "dependencies" not in project:
         list_in(project, "dependencies")

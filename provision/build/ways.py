@@ -1,4 +1,4 @@
-"""Ways out of a refusal: changed requests, each of them locked whole, by facts and index, before it is named."""
+"""Ways out of a refusal: changed requests, each tried by the facts, and locked by the index, before it is named."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from provision.build.uv import Uv
@@ -59,7 +60,7 @@ class Trials:
     Args:
         answer: Returns what the facts say of a request.
         lock: Returns an answer with all that its lines need, or raises.
-        uv: Who is asked; its answers are waited for no longer than the bound.
+        uv: Who is asked; its answers are waited for no longer than the bound. Nobody, where the facts alone decide.
         words: Of the command line, beyond the request.
     """
 
@@ -67,7 +68,7 @@ class Trials:
         self,
         answer: Callable[[Request], Stack | Refusal],
         lock: Callable[[Request, Stack], Stack],
-        uv: Uv,
+        uv: Uv | None = None,
         words: tuple[str, ...] = (),
     ) -> None:
         self._answer = answer
@@ -107,7 +108,7 @@ class Trials:
             return None
         self._count += 1
         try:
-            with self.uv.until(self._deadline):
+            with self.uv.until(self._deadline) if self.uv is not None else nullcontext():
                 return lock()
         except ProvisionError:
             self.failed.append(change)

@@ -331,10 +331,11 @@ def solve_request(
     found = solve(request, matrix, is_image=command == "image", proof=proof)
     if isinstance(found, Refusal):
         ways: Sequence[Way] = ()
-        if trials is not None:
-            from provision.build.ways import find_ways
+        if trials is not None or request.requirements:
+            from provision.build.ways import Trials, find_ways
 
-            ways = find_ways(request, matrix, None, found.conflict, trials, has_extras=False)
+            facts = Trials(lambda other: solve(other, matrix), lambda _, stack: stack)
+            ways = find_ways(request, matrix, None, found.conflict, trials or facts, has_extras=False)
         tried = trials.said() if trials is not None else ()
         raise refuse(place_refusal(found, request, values, inputs), command, others, ways, tried)
     if request.requirements and trials is None:

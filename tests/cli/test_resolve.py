@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import stat
 import subprocess
@@ -425,3 +426,14 @@ def test_several_extras_are_met_together_or_refused_with_the_reason(provision, e
     if code == 0:
         lines = [line for part in answer.document["result"]["stack"]["image"]["extras"] for line in part["requires"]]
         assert all(any(line.startswith(name) for line in lines) for name in extras.split(","))
+
+
+def test_lines_that_the_facts_refuse_are_told_with_the_lines_that_work(provision, tmp_path):
+    file = tmp_path / "own.txt"
+    file.write_text("torch==2.1.0+cu118\ntorchvision==0.15.2+cu118\n")
+    refused = provision("resolve", "-r", file)
+    assert refused.code == 3
+    found = re.search("it works with `(.+)` in place of `(.+)`", refused.err)
+    assert found is not None
+    file.write_text(file.read_text().replace(found[2], found[1]))
+    assert provision("resolve", "-r", file).code == 0

@@ -122,7 +122,7 @@ def lock_lines(
         if not set(renewed) & set(FRAMEWORKS):
             request = replace(request, **{name: f"=={version}" for name, version in stack.frameworks.items()})
     opened = Opened(moment=moment, is_dated=not _is_now(options.exclude_newer), kept=kept)
-    asked = uv or (trials.uv if trials is not None else ask_uv(image_options, options))
+    asked = uv or (trials.uv if trials is not None else None) or ask_uv(image_options, options)
     locked = _lock_published(request, matrix, stack, asked, opened, before=before)
     if locked is None:
         locked = lock_whole(request, matrix, stack, asked, opened, trials)

@@ -141,6 +141,7 @@ def test_the_hook_takes_the_files_whose_names_a_folder_is_searched_for() -> None
         *("Pipfile", "Pipfile.lock", "pixi.toml", "a/setup.py", "setup.cfg", "requirements/base.txt", "a/reqs/b/c.in"),
         *("Dockerfile.j2", "in-dockerfile-deployment.yml", "Dockerfile.md", "dockerfile.sh", "Dockerfile.in"),
         *("requirements/base.md", "docs/base.txt", "requirements/a.dockerignore"),
+        *(".devcontainer/devcontainer.json", ".devcontainer.json", "scripts/install_gpu.sh", "env.sh", "run.sh"),
     ]
     taken = {name for name in names if re.search(HOOK["files"], name) and not re.search(HOOK["exclude"], name)}
     assert taken == {name for name in names if is_known_name(name)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import html
+import json
 import os
 import re
 import shutil
@@ -412,6 +413,18 @@ def build(folder: Path, url: str, page: Path | None = None) -> None:
             done = subprocess.run(words, env=environment, check=False)
             if done.returncode:
                 raise SystemExit(f"mkdocs could not build the site in {language}")
+    _thin_out(folder / "search" / "search_index.json")
+
+
+def _thin_out(index: Path) -> None:
+    """Take the files that rules are shown on out of the search: people search for what is said of them."""
+    content = json.loads(index.read_text(encoding="utf-8"))
+    for row in content["docs"]:
+        if row["location"].startswith("docs/rules/"):
+            said = re.findall(r"<pre>.*?</pre>", row["text"], re.DOTALL)
+            for block in (text for text in said if not re.search(r"(?:error|warning|info)\[", text)):
+                row["text"] = row["text"].replace(block, "")
+    index.write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
 
 
 def _write_source(source: Path, matrix: Matrix, language: str, url: str, page: Path | None) -> None:

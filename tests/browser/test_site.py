@@ -125,6 +125,7 @@ def test_search_finds_facts_and_weighs_little(site: Path) -> None:
     index = (site / "search" / "search_index.json").read_bytes()
     assert b"PyTorch 2.9.1" in index
     assert b"Xid 79" in index
+    assert b"error[C13]" in index
     assert len(gzip.compress(index)) <= GZIPPED_MAX
 
 

@@ -355,7 +355,7 @@ def _is_earlier(matrix: Matrix, wish: Wish, option: Option, cuda: str) -> bool:
 
 
 def brings_any_cuda(option: Option) -> bool:
-    """Tell whether the CUDA libraries of a build are older or newer than its code, as the packages decide."""
+    """Tell whether a build takes its CUDA libraries as they come: they may be older than a GPU that its code serves."""
     return option.framework != "cuda" and (option.sm is None or not option.cuda)
 
 

@@ -19,7 +19,7 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import HiddenConstraint, WheelRelease
 from provision.records import record
 from provision.resolve.request import matches
-from provision.versions import admits_python, parse
+from provision.versions import admits_python, is_empty, outside_of, parse
 
 __all__ = ["broken_bounds", "missing_packages"]
 
@@ -76,7 +76,8 @@ def broken_bounds(
     """
     only, without = set(names or ()), set(other_than)
     told: set[tuple[str, bool]] = set()
-    for held, row in _bound(environment, matrix, options, "bound"):
+    awake = list(_bound(environment, matrix, options, "bound"))
+    for held, row in awake:
         for name, bound in row.requires.items():
             if (names is not None and name not in only) or name in without:
                 continue
@@ -105,13 +106,22 @@ def broken_bounds(
                     f"{row.package} {row.versions or 'in every version'} needs {name}{bound}",
                     row.symptom,
                 ),
-                hint="" if ways else f"bound it in the same install: `{name}{bound}`",
+                hint="" if ways else f"bound it in the same install: {' '.join(_together(awake, name, bound))}",
                 ways=ways,
                 facts=(f"constraint/{row.id}",),
                 edits=edits,
                 fix=fix,
                 severity="" if is_sure and not held.because else WARN,
             )
+
+
+def _together(awake: Iterable[tuple[_Held, HiddenConstraint]], name: str, bound: str) -> Iterator[str]:
+    """Yield a bound, and one for each package that no line bounds and whose newest release wants what it excludes."""
+    yield f"`{name}{bound}`"
+    for held, row in awake:
+        other = next(outside_of(row.versions or ""), None)
+        if held.because and other is not None and name in row.requires and is_empty((bound, row.requires[name])):
+            yield f"`{row.package}{other}`"
 
 
 def missing_packages(environment: Environment, matrix: Matrix, options: Options, rule: str) -> Iterator[Finding]:

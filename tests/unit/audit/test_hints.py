@@ -36,7 +36,7 @@ def find(texts: dict[str, str], checked: list[str], options: Options, context: s
     return audit([sources[name] for name in checked], sources.get, MATRIX, options, context=context).findings
 
 
-_BOUND = re.compile(r"bound it in the same install: `([^`]+)`")
+_BOUND = re.compile(r"bound it in the same install: (`[^`]+`(?: `[^`]+`)*)")
 
 
 def bounded(texts: dict[str, str], finding: Finding) -> dict[str, str] | None:
@@ -45,13 +45,15 @@ def bounded(texts: dict[str, str], finding: Finding) -> dict[str, str] | None:
     file, end = finding.span.file, finding.span.end
     if match is None:
         return None
-    text = texts[file]
+    text, words = texts[file], match[1].strip("`").split("` `")
     begin = text.rfind("\n", 0, finding.span.start) + 1
-    is_pinned = "==" in text[finding.span.start : end] and match[1].startswith(re.split("[<>=!~ ]", text[begin:])[0])
+    is_pinned = "==" in text[finding.span.start : end] and words[0].startswith(re.split("[<>=!~ ]", text[begin:])[0])
     if file.endswith(".txt") and not is_pinned:
-        return {**texts, file: f"{text[:begin]}{match[1]}\n{text[begin:]}"}
+        added = "".join(f"{word}\n" for word in words)
+        return {**texts, file: f"{text[:begin]}{added}{text[begin:]}"}
     if "ockerfile" in file:
-        return {**texts, file: f'{text[:end]} "{match[1]}"{text[end:]}'}
+        added = "".join(f' "{word}"' for word in words)
+        return {**texts, file: f"{text[:end]}{added}{text[end:]}"}
     return None
 
 

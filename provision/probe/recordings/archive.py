@@ -73,8 +73,9 @@ def holds_files(path: Path) -> bool:
     import lzma
     import zlib
 
-    if path.is_dir():
-        return True
+    # What comes through a pipe can be read once.
+    if not path.is_file():
+        return path.is_dir()
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)

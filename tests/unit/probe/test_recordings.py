@@ -410,6 +410,8 @@ class TestArchives:
         assert holds_files(pack(tmp_path / "a.log", SOS, "w:xz"))
         assert not holds_files(tmp_path / "log")
         assert holds_files(tmp_path)
+        os.mkfifo(tmp_path / "pipe")
+        assert not holds_files(tmp_path / "pipe")
 
 
 def refusal(path: Path) -> str:

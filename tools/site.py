@@ -419,11 +419,11 @@ def build(folder: Path, url: str, page: Path | None = None) -> None:
 def _thin_out(index: Path) -> None:
     """Take the files that rules are shown on out of the search: people search for what is said of them."""
     content = json.loads(index.read_text(encoding="utf-8"))
+    finding = re.compile(r"(?:error|warning|info)\[")
     for row in content["docs"]:
         if row["location"].startswith("docs/rules/"):
-            said = re.findall(r"<pre>.*?</pre>", row["text"], re.DOTALL)
-            for block in (text for text in said if not re.search(r"(?:error|warning|info)\[", text)):
-                row["text"] = row["text"].replace(block, "")
+            parts = re.split(r"(<pre>.*?</pre>)", row["text"], flags=re.DOTALL)
+            row["text"] = "".join(part for part in parts if not part.startswith("<pre>") or finding.search(part))
     index.write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
 
 

@@ -15,6 +15,7 @@ from provision.audit.commands import command_of, is_removed, is_upgrade
 from provision.audit.model import WARN, Edit, Environment, Finding, Install, Options, Requirement, Way
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, admits, excludes, platform_of, python_of, standing
+from provision.audit.ways import write_pins
 from provision.matrix.load import Matrix
 from provision.matrix.model import HiddenConstraint, WheelRelease
 from provision.records import record
@@ -483,10 +484,7 @@ def _ways(matrix: Matrix, requirement: Requirement, bound: str) -> tuple[Way, ..
         return ()
     fitting = (item for item in package.versions if admits(bound, item) and not parse(item).is_prerelease)
     newest = next(fitting, None)
-    if newest is None:
-        return ()
-    edit = Edit(span=requirement.specifier_span, text=f"=={newest}")
-    return (Way(text=f"write `{requirement.name}=={newest}`", edits=(edit,)),)
+    return (write_pins((requirement, newest)),) if newest is not None else ()
 
 
 def _edits(held: _Held, requirement: Requirement | None, name: str, bound: str) -> tuple[tuple[Edit, ...], str]:

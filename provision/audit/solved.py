@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from provision.audit.bases import may_have_frameworks
 from provision.audit.commands import is_upgrade
-from provision.audit.model import Edit, Environment, Install, Options, Requirement, Way
+from provision.audit.model import Environment, Install, Options, Requirement, Way
 from provision.audit.wanted import is_pytorch_index, platform_of, python_of
+from provision.audit.ways import write_pins
 from provision.matrix.load import Matrix
 from provision.records import record, replace
 from provision.versions import parse, spec_of
@@ -413,7 +414,7 @@ def ways_out(matrix: Matrix, asked: Asked, clashes: Sequence[Sequence[Want]], py
             if versions:
                 found.append((moved, versions))
     for moved, versions in sorted(found, key=_taken_back):
-        yield _moved(asked, moved, versions)
+        yield write_pins(*zip((asked.origins[want] for want in moved), versions, strict=True))
 
 
 def _versions_of(matrix: Matrix, asked: Asked, moved: tuple[Want, ...], python: str | None) -> tuple[str, ...]:
@@ -442,11 +443,3 @@ def _taken_back(way: tuple[tuple[Want, ...], tuple[str, ...]]) -> int:
 def _is_movable(requirement: Requirement, want: Want) -> bool:
     is_pin = _pin(want.specifier) is not None and "+" not in requirement.specifier
     return is_pin and requirement.is_literal and not requirement.is_hashed
-
-
-def _moved(asked: Asked, moved: Sequence[Want], versions: Sequence[str]) -> Way:
-    pins = [(asked.origins[want], f"=={version}") for want, version in zip(moved, versions, strict=True)]
-    words = [f"`{requirement.name}{pin}`" for requirement, pin in pins]
-    text = f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
-    edits = tuple(Edit(span=requirement.specifier_span, text=pin) for requirement, pin in pins)
-    return Way(text=f"write {text}", edits=edits)

@@ -12,7 +12,7 @@ from provision.matrix.load import Matrix
 from provision.records import replace
 from provision.versions import parse
 
-__all__ = ["place", "settle_hints", "ways_of"]
+__all__ = ["place", "settle_hints", "ways_of", "write_pins"]
 
 _NEAR = 2
 _SHOWN = 2
@@ -33,7 +33,7 @@ def ways_of(environment: Environment, matrix: Matrix, options: Options, wanted: 
         yield from _of_torch(matrix, wanted, python)
     elif wanted.framework == "tensorflow":
         rows = [row.version for row in matrix.tensorflow if python is None or python in row.pythons]
-        yield from (_release(requirement, version) for version in _nearest(rows, wanted.version))
+        yield from (write_pins((requirement, version)) for version in _nearest(rows, wanted.version))
 
 
 def _of_torch(matrix: Matrix, wanted: Wanted, python: str | None) -> Iterator[Way]:
@@ -46,7 +46,7 @@ def _of_torch(matrix: Matrix, wanted: Wanted, python: str | None) -> Iterator[Wa
     same = [row.torch for row in builds if variant in (None, row.variant) or wanted.is_default]
     for near in _nearest(same, version):
         local = f"+{wanted.requirement.local}" if wanted.requirement.local else ""
-        yield _release(wanted.requirement, f"{near}{local}")
+        yield write_pins((wanted.requirement, f"{near}{local}"))
 
 
 def _number(variant: str) -> int:
@@ -62,9 +62,12 @@ def _nearest(versions: Iterable[str], version: str) -> list[str]:
     return above[:1] + below[-1:]
 
 
-def _release(requirement: Requirement, version: str) -> Way:
-    edit = Edit(span=requirement.specifier_span, text=f"=={version}")
-    return Way(text=f"write `{requirement.name}=={version}`", edits=(edit,))
+def write_pins(*pins: tuple[Requirement, str]) -> Way:
+    """Return the way out that writes these versions in place of what the requirements ask for."""
+    words = [f"`{requirement.name}=={version}`" for requirement, version in pins]
+    text = f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
+    edits = tuple(Edit(span=requirement.specifier_span, text=f"=={version}") for requirement, version in pins)
+    return Way(text=f"write {text}", edits=edits)
 
 
 def _build(matrix: Matrix, wanted: Wanted, variant: str) -> Iterator[Way]:

@@ -523,8 +523,10 @@ def _other_choices(matrix: Matrix, stack: Stack, chosen: Mapping[str, str], boun
         lines = {f"{name}{bound}" for name, bound in row.requires.items()}
         other = next(outside_of(row.versions or ""), None)
         if row.kind != "add" and is_open(row.package) and other is not None and lines & set(bounds):
-            turned.setdefault(f"{row.package}{other}", set()).update(lines)
-            clashing |= {f"{row.package}{other}"} if empty & row.requires.keys() else set()
+            bound = f"{row.package}{other}"
+            turned.setdefault(bound, set()).update(lines)
+            if empty & row.requires.keys():
+                clashing.add(bound)
     for bound in filter((clashing or turned).__contains__, turned):
         bounds = (*(line for line in bounds if line not in turned[bound]), bound)
     return bounds

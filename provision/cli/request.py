@@ -334,8 +334,8 @@ def solve_request(
         if trials is not None or request.requirements:
             from provision.build.ways import Trials, find_ways
 
-            facts = Trials(lambda other: solve(other, matrix), lambda _, stack: stack)
-            ways = find_ways(request, matrix, None, found.conflict, trials or facts, has_extras=False)
+            tries = trials or Trials(lambda other: solve(other, matrix), lambda _, stack: stack)
+            ways = find_ways(request, matrix, None, found.conflict, tries, has_extras=False)
         tried = trials.said() if trials is not None else ()
         raise refuse(place_refusal(found, request, values, inputs), command, others, ways, tried)
     if request.requirements and trials is None:

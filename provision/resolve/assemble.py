@@ -658,8 +658,8 @@ def _foreign_base(base: str, matrix: Matrix) -> list[str]:
 def _warnings(solution: Solution, matrix: Matrix, driver: DriverNeed) -> list[str]:
     wish = solution.wish
     warnings: list[str] = []
-    if wish.driver is not None:
-        warnings += filter(None, [driver_warning(matrix, wish.driver)])
+    if wish.driver is not None and (said := driver_warning(matrix, wish.driver)):
+        warnings.append(said)
     if wish.request.base is not None:
         warnings += _foreign_base(wish.request.base, matrix)
     if wish.request.container_toolkit is not None:

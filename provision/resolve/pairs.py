@@ -92,14 +92,19 @@ def pair_extras(
         built = [row for row in built if not _is_overtaken(row, rows, torch)]
         running = [row for row in built if _runs_on(matrix, row, python, MACHINES[wish.platform])]
         serving = [row for row in running if not find_unserved(matrix, row, wish)]
-        needs = {row.version: _needs_of(matrix, row, asked[name], wish, python) for row in serving}
-        fitting = [row for row in serving if not _contradicted(needs[row.version], bounds)]
-        if not fitting:
+        # The newest that will do is taken, so what older ones need is not looked up.
+        needed = (
+            (row, _needs_of(matrix, row, asked[name], wish, python))
+            for row in sorted(serving, key=lambda row: parse(row.version), reverse=True)
+        )
+        chosen = next((item for item in needed if not _contradicted(item[1], bounds)), None)
+        if chosen is None:
             extra = wanted[name][0]
             facts: tuple[FactRef, ...] = (torch.fact, fact_of("extra", extra.id, extra))
             what, is_proved = name, False
             if serving:
-                other, bound = _contradicted(needs[serving[0].version], bounds)[0]
+                needs = _needs_of(matrix, serving[0], asked[name], wish, python)
+                other, bound = _contradicted(needs, bounds)[0]
                 what = f"{name} that takes {other}{','.join(filter(None, bounds[other]))} (it needs {other}{bound})"
                 facts = (*facts, _fact(serving[0]))
             elif running:
@@ -117,8 +122,8 @@ def pair_extras(
             because = f"is paired with no {what} that the facts know"
             rule = "pins" if serving else "extra"
             return Rejection(rule=rule, is_proved=is_proved, subject="", because=because, facts=facts)
-        pairs[name] = max(fitting, key=lambda row: parse(row.version))
-        _bind(bounds, needs[pairs[name].version])
+        pairs[name], needs = chosen
+        _bind(bounds, needs)
     if pairs and (apart := _apart(matrix, pairs.values(), asked, torch, python, wish)):
         facts = (torch.fact, *map(_fact, pairs.values()))
         because = (

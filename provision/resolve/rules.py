@@ -26,6 +26,7 @@ __all__ = [
     "brings_any_cuda",
     "called",
     "cuda_matches",
+    "cuda_minors",
     "driver_floor",
     "driver_warning",
     "excluded_pair",
@@ -349,9 +350,8 @@ def _is_earlier(matrix: Matrix, wish: Wish, option: Option, cuda: str) -> bool:
     if option.cuda:
         return parse(option.cuda) < parse(cuda)
     wanted = wish.request.cuda
-    minors = {minor_of(row.version) for row in matrix.cuda_below(str(option.cuda_major))}
-    asked = [minor for minor in minors if cuda_matches(matrix, wanted, minor)] if wanted is not None else []
-    return bool(asked) and all(parse(minor) < parse(cuda) for minor in asked)
+    asked = cuda_minors(matrix, wanted, option.cuda_major) if wanted is not None else ()
+    return bool(asked) and parse(asked[-1]) < parse(cuda)
 
 
 def brings_any_cuda(option: Option) -> bool:

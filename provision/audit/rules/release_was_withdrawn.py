@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.model import Edit, Environment, Finding, Options, Way
+from provision.audit.model import Environment, Finding, Options
 from provision.audit.solved import asked_of, pinned_release
 from provision.audit.verdict import found
+from provision.audit.ways import write_pins
 from provision.matrix.load import Matrix
 from provision.matrix.published import PublishedRelease
 from provision.versions import parse
@@ -37,14 +38,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                 span=requirement.span,
                 message=f"{want.name} {pinned[1]} was withdrawn from the index",
                 reasons=("installers take a withdrawn release only where a pin names it, and warn",),
-                ways=[
-                    Way(
-                        text=f"write `{want.name}=={version}`",
-                        edits=(Edit(span=requirement.specifier_span, text=f"=={version}"),),
-                    )
-                    for version in near
-                    if is_free
-                ],
+                ways=[write_pins((requirement, version)) for version in near if is_free],
             )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from provision.audit.bases import may_have_frameworks
-from provision.audit.model import Edit, Environment, Finding, Options, Requirement, Way
+from provision.audit.model import Environment, Finding, Options, Requirement, Way
 from provision.audit.solved import asked_of, is_absent
 from provision.audit.verdict import found
+from provision.audit.ways import write_pins
 from provision.matrix.load import Matrix
 from provision.matrix.published import PublishedPackage
 from provision.resolve.request import FRAMEWORKS
@@ -108,9 +109,7 @@ def _unknown_names(environment: Environment, matrix: Matrix) -> Iterator[Finding
 
 def _ways(requirement: Requirement, near: Iterable[str]) -> Iterator[Way]:
     if requirement.is_literal and not requirement.is_hashed and not requirement.local:
-        for version in near:
-            edit = Edit(span=requirement.specifier_span, text=f"=={version}")
-            yield Way(text=f"write `{requirement.name}=={version}`", edits=(edit,))
+        yield from (write_pins((requirement, version)) for version in near)
 
 
 def _reasons(package: PublishedPackage | None, near: list[str]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -105,6 +106,32 @@ def python_base(engine: Engine) -> str:
         if reason is not None:
             _absent(reason)
     return str(base_image.make_python_base())
+
+
+@dataclass(frozen=True)
+class OwnImage:
+    """An image that no other test starts: the engine is shared, and other workers' containers come and go.
+
+    Attributes:
+        ref: Its name.
+    """
+
+    ref: str
+
+    def containers(self) -> list[str]:
+        """Return the ids of all its containers, stopped ones too."""
+        words = ["docker", "ps", "--all", "--quiet", "--filter", f"ancestor={self.ref}"]
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+
+
+@pytest.fixture
+def own_image(python_base: str) -> Iterator[OwnImage]:
+    """An image of this one test, with what the slim Python image has."""
+    name = f"provision-test/own:{uuid.uuid4().hex}"
+    recipe = f"FROM {python_base}\nLABEL provision-test={name}\n"
+    subprocess.run(["docker", "build", "--quiet", "--tag", name, "-"], input=recipe, text=True, check=True, timeout=120)
+    yield OwnImage(name)
+    subprocess.run(["docker", "image", "rm", "--force", name], capture_output=True, check=False, timeout=60)
 
 
 @pytest.fixture(scope="session")

@@ -44,26 +44,24 @@ def test_a_container_that_is_not_there_is_told(engine):
     assert "No such container" in found.unreachable["docker://provision-test-none"]
 
 
-def test_an_image_is_started_looked_at_and_removed(python_base):
-    before = _docker("ps", "--all", "--quiet")
-    target = replace(parse_target(f"image://{python_base}"), has_gpus=False)
+def test_an_image_is_started_looked_at_and_removed(own_image):
+    target = replace(parse_target(f"image://{own_image.ref}"), has_gpus=False)
     found = collect_targets((target,), _options())
     assert found.unreachable == {}
     snapshot = found.snapshots[target.name]
     assert snapshot.os_release.id == "debian"
     assert snapshot.has("python")
-    assert _docker("ps", "--all", "--quiet") == before
+    assert own_image.containers() == []
 
 
-def test_an_image_that_takes_too_long_is_removed_too(python_base):
-    target = replace(parse_target(f"image://{python_base}"), has_gpus=False)
-    before = _docker("ps", "--all", "--quiet")
+def test_an_image_that_takes_too_long_is_removed_too(own_image):
+    target = replace(parse_target(f"image://{own_image.ref}"), has_gpus=False)
     collect_targets((target,), _options(), seconds=0.3)
     for _ in range(50):
-        if _docker("ps", "--all", "--quiet") == before:
+        if not own_image.containers():
             break
         time.sleep(0.2)
-    assert _docker("ps", "--all", "--quiet") == before
+    assert own_image.containers() == []
 
 
 def test_an_image_without_a_shell_says_so(engine, tmp_path):

@@ -180,10 +180,9 @@ class TestImage:
         assert found["fw.torch.import"]["status"] == "skip"
         assert {row["status"] for row in found.values()} <= {"pass", "skip"}
 
-    def test_nothing_is_left_running(self, python_base):
-        before = _docker("ps", "--all", "--quiet")
-        run_provision("verify", f"image://{python_base}", "--gpus", "0", code=0)
-        assert _docker("ps", "--all", "--quiet") == before
+    def test_nothing_is_left_running(self, own_image):
+        run_provision("verify", f"image://{own_image.ref}", "--gpus", "0", code=0)
+        assert own_image.containers() == []
 
 
 @pytest.mark.skipif(

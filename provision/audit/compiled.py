@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from provision.audit.commands import command_of
 from provision.audit.model import Environment, Install, Options, Requirement, Span
 from provision.audit.wanted import Wanted, build_of, cuda_of, excludes, python_of, standing
 from provision.matrix.load import Matrix
 from provision.records import record
-from provision.versions import minor_of
+from provision.versions import minor_of, parse
 
 __all__ = ["Compiled", "builds_from_source"]
 
@@ -88,7 +88,8 @@ def _why_flash_attn(
 ) -> str:
     """Return why flash-attn is compiled.
 
-    It takes a prebuilt wheel where its release has one for this torch, CUDA major and Python.
+    It takes a prebuilt wheel where its release has one for this torch, CUDA major and Python. Wheels for what came
+    later than the release were added to some, so that only what is older is sure.
     """
     if _is_on(install, _FORCE):
         return f"{_FORCE} makes its setup compile"
@@ -97,17 +98,24 @@ def _why_flash_attn(
         return ""
     lists = _lists(release)
     minor = minor_of(torch.version)
+    if _is_after(minor, lists["torch"]):
+        return ""
     if minor not in lists["torch"]:
         return (
             f"release {requirement.version} has prebuilt wheels for torch {', '.join(lists['torch'])}, not for {minor}"
         )
     python = python_of(environment, torch, options)
-    if python is not None and python not in lists["python"]:
+    if python is not None and python not in lists["python"] and not _is_after(python, lists["python"]):
         return f"release {requirement.version} has no prebuilt wheel for Python {python}"
     cuda = cuda_of(build_of(matrix, torch))
-    if cuda is not None and cuda.partition(".")[0] not in lists["cuda"]:
+    major = cuda.partition(".")[0] if cuda is not None else None
+    if major is not None and major not in lists["cuda"] and not _is_after(major, lists["cuda"]):
         return f"release {requirement.version} has prebuilt wheels for CUDA {', '.join(lists['cuda'])}, not for {cuda}"
     return ""
+
+
+def _is_after(version: str, versions: Sequence[str]) -> bool:
+    return parse(version) > max(map(parse, versions))
 
 
 def _asked_by_flag(

@@ -469,15 +469,25 @@ class Uv:
                     break
         return tuple(found[:_ABSENT_SHOWN])
 
-    def serves(self, url: str) -> bool:
-        """Tell whether a file is where it is said to be, as far as this machine reaches."""
+    def serving(self, urls: Iterable[str]) -> set[str]:
+        """Return those of some addresses where a file is, as far as this machine reaches; all are asked at once."""
+        from concurrent.futures import ThreadPoolExecutor
         from http.client import HTTPException
 
-        try:
-            with self.reader().open(url, {"User-Agent": "provision"}):
-                return True
-        except (HTTPException, OSError, ValueError):
-            return False
+        reader = self.reader()
+
+        def serves(url: str) -> bool:
+            try:
+                with reader.open(url, {"User-Agent": "provision"}):
+                    return True
+            except (HTTPException, OSError, ValueError):
+                return False
+
+        asked = tuple(urls)
+        if not asked:
+            return set()
+        with ThreadPoolExecutor(_PAGES_AT_ONCE) as pool:
+            return {url for url, is_served in zip(asked, pool.map(serves, asked), strict=True) if is_served}
 
     def reader(self) -> Reader:
         """Return who asks the index beside uv."""

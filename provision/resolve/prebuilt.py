@@ -9,11 +9,14 @@ from provision.resolve.requirements import parse_requirements
 from provision.resolve.stack import Stack
 from provision.versions import minor_of, parse, spec_of
 
-__all__ = ["prebuilt_wheels", "published_wheels"]
+__all__ = ["possible_wheels", "prebuilt_wheels", "published_wheels"]
+
+_GUESSED = 3
+"""Releases of a package that are tried where none is known to have a wheel."""
 
 
 def prebuilt_wheels(
-    matrix: Matrix, package: str, build: TorchBuild, python: str, machine: str
+    matrix: Matrix, package: str, build: TorchBuild, python: str, machine: str, *, is_known: bool = True
 ) -> tuple[tuple[str, str], ...]:
     """Return the releases of a package that have a wheel for a build of PyTorch, each with its address.
 
@@ -25,20 +28,26 @@ def prebuilt_wheels(
         build: The build of PyTorch; one whose C++ ABI is unknown has no wheel that depends on it.
         python: The Python (``3.12``).
         machine: ``x86_64`` or ``aarch64``.
+        is_known: Return what facts say to exist. Otherwise return what may: projects add wheels for a newer PyTorch to
+            releases that came before it.
 
     Returns:
         Version and address, newest first.
     """
     minor = minor_of(build.torch)
+    major = build.cuda.partition(".")[0]
     found = []
     for row in matrix.rows_where("prebuilt.toml", "release", "package", package.__eq__):
-        if row.builds:
-            cuda = build.variant if build.variant in row.builds.get(minor, "").split() else None
-        else:
-            cuda = row.cuda.get(build.cuda.partition(".")[0])
-        if cuda is None or machine not in row.machines or (row.cxx11_abi and build.cxx11_abi not in row.cxx11_abi):
+        if machine not in row.machines or (row.cxx11_abi and build.cxx11_abi not in row.cxx11_abi):
             continue
-        if python in row.pythons.get(minor, "").split():
+        cuda: str | None
+        if is_known:
+            cuda = build.variant if build.variant in row.builds.get(minor, "").split() else row.cuda.get(major)
+            fits = cuda is not None and python in row.pythons.get(minor, "").split()
+        else:
+            cuda = build.variant if row.builds else row.cuda.get(major, f"cu{major}")
+            fits = parse(minor) > max(map(parse, row.pythons))
+        if fits:
             words = {"version": row.version, "cuda": cuda, "torch": minor, "digits": minor.replace(".", "")}
             words |= {"python": f"cp{python.replace('.', '')}", "abi": str(bool(build.cxx11_abi)).upper()}
             found.append((row.version, row.address.format(**words)))
@@ -50,6 +59,21 @@ def published_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str]
 
     What a line takes from an address of its own has none.
     """
+    return _wheels(stack, matrix, is_known=True)
+
+
+def possible_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str], ...]:
+    """Return which wheels projects may have published for a PyTorch newer than those that the facts know wheels for.
+
+    Whoever takes one asks its address first, as the ``setup.py`` of flash-attn does.
+
+    Returns:
+        Name, version and address; of a name the newest releases first.
+    """
+    return _wheels(stack, matrix, is_known=False)
+
+
+def _wheels(stack: Stack, matrix: Matrix, *, is_known: bool) -> tuple[tuple[str, str, str], ...]:
     image, torch = stack.image, stack.frameworks.get("torch")
     if image is None or torch is None or stack.python is None:
         return ()
@@ -64,6 +88,6 @@ def published_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str]
         if not own or any("://" in line.text for line in own):
             continue
         bounds = spec_of(",".join(line.specifier for line in own if line.specifier))
-        wheels = prebuilt_wheels(matrix, name, build, stack.python, MACHINES[stack.platform])
-        found += [(name, *item) for item in wheels if item[0] in bounds][:1]
+        wheels = prebuilt_wheels(matrix, name, build, stack.python, MACHINES[stack.platform], is_known=is_known)
+        found += [(name, *item) for item in wheels if item[0] in bounds][: 1 if is_known else _GUESSED]
     return tuple(found)

@@ -221,7 +221,8 @@ def published(certificate, monkeypatch):
     with package_index.serve(certificate / "both") as served:
         served.add("flash-attn", "2.8.3", "torch", "einops", tag="cp311-cp311-linux_x86_64")
         address = f"{served.url}/flash-attn/flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl"
-        monkeypatch.setattr(prebuilt, "prebuilt_wheels", lambda *_: (("2.8.3", address),))
+        wheels = (("2.8.3", address),)
+        monkeypatch.setattr(prebuilt, "prebuilt_wheels", lambda *_, is_known: wheels if is_known else ())
         served.ca_cert, served.address = str(certificate / "cert"), address
         yield served
 
@@ -245,6 +246,19 @@ def test_a_wheel_that_its_project_publishes_is_locked_in_place_of_a_build(image,
     assert image(*words, published.ca_cert, "--check").code == 0
     assert image("-o", "out", "--upgrade", "einops", "--ca-cert", published.ca_cert).code == 0
     assert flash_attn() == row
+
+
+def test_a_wheel_that_no_fact_names_is_asked_for_and_taken_where_it_is_served(image, index, published, monkeypatch):
+    for name in ("einops", "ninja", "packaging", "setuptools"):
+        index.add(name, "25.0")
+    wheels = (("2.8.3.post1", f"{published.address}.none"), ("2.8.3", published.address), ("2.8.2", published.address))
+    monkeypatch.setattr(prebuilt, "prebuilt_wheels", lambda *_, is_known: () if is_known else wheels)
+    words = ("--torch", "2.9.1", "--python", "3.11", "--with", "flash-attn", "-o", "out", "--ca-cert")
+    answer = image(*words, published.ca_cert)
+    assert answer.code == 0, answer.err
+    assert f"flash-attn @ {published.address} takes the place of what would be compiled" in answer.err
+    assert flash_attn()["url"] == published.address
+    assert image(*words, published.ca_cert, "--check").code == 0
 
 
 def test_a_published_wheel_stays_where_the_code_moves_another_package(image, index, published):

@@ -230,14 +230,17 @@ def _lock_published(
     A wheel is for one build of PyTorch and one Python: where the rest moves those, there is none.
     """
     from provision.build.closure import lock_whole
-    from provision.resolve.prebuilt import published_wheels
+    from provision.resolve.prebuilt import possible_wheels, published_wheels
     from provision.resolve.solve import solve
 
     known = {item.url for item in before.image.packages} if before is not None and before.image is not None else set()
-    wheels = published_wheels(stack, matrix)
-    lines = tuple(f"{name} @ {url}" for name, _, url in wheels if url in known or uv.serves(url))
-    if not lines:
+    wheels = (*published_wheels(stack, matrix), *possible_wheels(stack, matrix))
+    taken = {name: url for name, _, url in wheels if url in known}
+    served = uv.serving(url for name, _, url in wheels if name not in taken)
+    taken |= {name: url for name, _, url in reversed(wheels) if url in served}
+    if not taken:
         return None
+    lines = tuple(f"{name} @ {url}" for name, url in taken.items())
     changed = replace(request, requirements=(*request.requirements, *lines))
     start = solve(changed, matrix, is_image=True)
     try:
@@ -251,10 +254,10 @@ def _lock_published(
 
 def _tell_published(locked: Stack, stack: Stack, matrix: Matrix, output: Output) -> None:
     """Tell which wheels that projects publish are taken in place of what the stack would compile."""
-    from provision.resolve.prebuilt import published_wheels
+    from provision.resolve.prebuilt import possible_wheels, published_wheels
 
     taken = {package.url for package in locked.image.packages} if locked.image is not None else set()
-    for name, _, url in published_wheels(stack, matrix):
+    for name, _, url in (*published_wheels(stack, matrix), *possible_wheels(stack, matrix)):
         if url in taken:
             output.note(f"{name} @ {url} takes the place of what would be compiled; it was downloaded for its hash")
 

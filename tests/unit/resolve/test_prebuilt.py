@@ -6,7 +6,7 @@ import pytest
 
 from provision.matrix.load import Matrix
 from provision.records import replace
-from provision.resolve.prebuilt import prebuilt_wheels
+from provision.resolve.prebuilt import possible_wheels, prebuilt_wheels, published_wheels
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal, Stack
@@ -48,6 +48,25 @@ def test_early_releases_name_the_minor_of_cuda(facts: Matrix) -> None:
 )
 def test_what_was_not_published_is_not_named(facts: Matrix, torch: str, cuda: str, python: str, machine: str) -> None:
     assert prebuilt_wheels(facts, "flash-attn", _build(facts, torch, cuda), python, machine) == ()
+
+
+def test_a_newer_torch_may_have_a_wheel_that_no_fact_names(facts: Matrix) -> None:
+    guessed = prebuilt_wheels(facts, "flash-attn", _build(facts, "2.9.1", "13.0"), "3.12", "x86_64", is_known=False)
+    assert dict(guessed)["2.8.3"].endswith(
+        "/v2.8.3/flash_attn-2.8.3+cu13torch2.9cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"
+    )
+    assert prebuilt_wheels(facts, "flash-attn", _build(facts, "2.9.1", "13.0"), "3.12", "aarch64", is_known=False) == ()
+    known = prebuilt_wheels(facts, "flash-attn", _build(facts, "2.4.0", "12.4"), "3.13", "x86_64", is_known=False)
+    assert known == (), "what came before the newest torch with wheels was left out on purpose"
+
+
+def test_few_releases_are_tried_and_none_is_named_before_it_was(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "2.9.1", "python": "3.12", "with": "flash-attn"}), facts, is_image=True)
+    assert isinstance(found, Stack)
+    tried = possible_wheels(found, facts)
+    assert [version for _, version, _ in tried] == ["2.8.3.post1", "2.8.3", "2.8.2"]
+    assert published_wheels(found, facts) == ()
+    assert not any("publishes" in text for text in found.warnings)
 
 
 def test_a_wheel_for_one_build_alone_is_named_for_that_build(facts: Matrix) -> None:

@@ -9,7 +9,7 @@ from provision.records import replace
 from provision.resolve.environment import MACHINES
 from provision.resolve.options import Option, fact_of
 from provision.resolve.requirements import UserRequirement, exact_line, parse_requirements
-from provision.resolve.rules import Rejection, Wish, called, partial_pairs
+from provision.resolve.rules import Rejection, Wish, called, find_exclusion, partial_pairs
 from provision.versions import parse, spec_of
 
 __all__ = ["find_codeless", "find_left_out", "find_unlisted", "find_unserved", "reject_triton", "serve_extras"]
@@ -17,15 +17,23 @@ __all__ = ["find_codeless", "find_left_out", "find_unlisted", "find_unserved", "
 _TRITON = "triton"
 
 
-def find_left_out(row: CompanionPackage, wish: Wish) -> list[str]:
-    """Return the GPUs of a request that a release cannot serve for want of code; none where its code is not known."""
+def find_left_out(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[str]:
+    """Return the GPUs of a request that a release cannot serve: its code leaves them out, or a fact excludes the pair.
+
+    None where neither is known.
+    """
+    named = {row.package: row.version}
+    for name, rows in wish.gpus:
+        found = find_exclusion(matrix, named, rows[0])
+        if found is not None and not found[0].is_open:
+            return [f"{called(name, rows)} ({_target(rows[0].compute_capability)})"]
     return [] if row.is_code_optional else _beyond(row, wish)
 
 
 def find_unserved(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[tuple[CompanionPackage, list[str]]]:
     """Return a release, and what it pins, as far as their code leaves out GPUs of a request, each with these GPUs."""
     found = [row, *_pinned(matrix, row, wish)] if wish.gpus else []
-    return [(item, gpus) for item in found if (gpus := find_left_out(item, wish))]
+    return [(item, gpus) for item in found if (gpus := find_left_out(matrix, item, wish))]
 
 
 def _beyond(row: CompanionPackage, wish: Wish) -> list[str]:

@@ -116,7 +116,7 @@ def pair_extras(
                     )
                 facts = (*facts, _fact(lacking))
                 # Each list was read from the wheel of its release; what is pinned may be done without.
-                is_proved = all(find_left_out(row, wish) for row in running)
+                is_proved = all(find_left_out(matrix, row, wish) for row in running)
             elif built:
                 what = f"{name} for Python {python} on {MACHINES[wish.platform]}"
             because = f"is paired with no {what} that the facts know"
@@ -228,7 +228,9 @@ def _why_not(
         is_own = lacking is row
         pins = "" if is_own else f"pins {lacking.package} {lacking.version}, which "
         # A package may do without one that it pins.
-        return f"{pins}has no code for {', '.join(gpus)}, only {' '.join(lacking.sm or lacking.sm_aarch64)}", is_own
+        targets = lacking.sm or lacking.sm_aarch64
+        only = f", only {' '.join(targets)}" if targets else ""
+        return f"{pins}has no code for {', '.join(gpus)}{only}", is_own
     for other, bound in _contradicted(row.requires, bounds):
         return f"needs {other}{bound}, against {other}{','.join(filter(None, bounds[other]))}", True
     return None

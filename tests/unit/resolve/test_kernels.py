@@ -148,6 +148,27 @@ def test_known_cases_are_refused_with_their_fact(facts: Matrix, wish: dict[str, 
     assert reason.facts
 
 
+@pytest.mark.parametrize(
+    ("torch", "gpu", "version"),
+    [
+        (None, "v100-pcie-16gb", "2.5.0"),
+        (None, "p100", "2.2.0"),
+        ("2.6", "t4", "2.6.1"),
+        ("2.6", "v100-pcie-16gb", None),
+    ],
+)
+def test_a_gpu_that_a_release_is_known_to_fail_on_leads_to_an_older_one(facts: Matrix, torch, gpu, version) -> None:
+    # TensorRT 10.5, which Torch-TensorRT 2.6 requires, dropped Volta; TensorRT 10 what came before.
+    wish = {"with": "torch-tensorrt", "gpu": gpu} | ({"torch": torch} if torch else {})
+    found = solve(parse_request(wish), facts)
+    if version is None:
+        assert isinstance(found, Refusal)
+        assert any("torch-tensorrt for Tesla V100" in reason.because for reason in found.because)
+    else:
+        assert isinstance(found, Stack)
+        assert any(f"torch-tensorrt {version}" in reason.because for reason in found.reasons)
+
+
 def test_the_triton_of_the_next_torch_serves_what_that_of_the_last_does_not(facts: Matrix) -> None:
     assert isinstance(solve(parse_request({"torch": "2.10", "with": "triton", "gpu": "gb10"}), facts), Stack)
     # PyTorch itself goes on without Triton, and warns.

@@ -8,6 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 from provision.doctor.case import Case
+from provision.doctor.claim import guess
 from provision.doctor.message import Message
 from provision.doctor.sign import CONFIDENCES, Sign
 from provision.matrix.model import Diagnosis
@@ -95,6 +96,8 @@ def diagnose(case: Case) -> Report:
             continue
         if sign is not None:
             signs[name] = sign
+    if case.texts and not signs and (guessed := guess(case)) is not None:
+        signs[guessed[0]] = guessed[1]
     facts = case.matrix.diagnoses
     reasons = {name: _causes_of(name, signs, facts) for name in signs}
     roots = [name for name in signs if not reasons[name]]

@@ -44,11 +44,11 @@ def fold(text: str) -> str:
 
 
 def _straighten(text: str) -> str:
-    """Return a text with the quotes and spaces of a keyboard where a word processor or a forum put others."""
+    """Return a text with the quotes and spaces of a keyboard, where a forum or a program that quotes put others."""
     if not text.isascii():
         for other, plain in _TYPESET:
             text = text.replace(other, plain)
-    return text
+    return text.replace("\\'", "'").replace('\\"', '"') if "\\" in text else text
 
 
 @lru_cache(maxsize=None)

@@ -18,6 +18,7 @@ _LINE_CHARACTERS = 240
 _EXCEPTION = re.compile(
     r"(?:\S{0,40}[\s:\]]{1,4})?(?:[A-Za-z_][\w.]{0,80}\.)?[A-Z]\w{0,60}(?:Error|Exception|Exit|Interrupt)\b: ?\S"
 )
+_RAISED = re.compile(r"(?:^|[\s\"'|\]])(?:[A-Za-z_][\w.]{0,80}\.)?[A-Z]\w{0,60}(?:Error|Exception)\b(?:: ?|\([\"'])\S")
 _FATAL = re.compile(r"\b(?:NVRM: |Kernel panic|BUG: |Oops: |segfault at |Call Trace)", re.IGNORECASE)
 _BAD = re.compile(
     r"\b(?:fail|failed|failure|cannot|could not|unable|fatal|abort(?:ed)?|not found|denied|panic)\b", re.IGNORECASE
@@ -90,7 +91,7 @@ def find_suspect(text: str) -> Suspect | None:
     lines = text.splitlines()
     number = _of_traceback(lines)
     if number is None:
-        for pattern, is_last in ((_FATAL, True), (_ERROR, False), (_BAD, False)):
+        for pattern, is_last in ((_RAISED, True), (_FATAL, True), (_ERROR, False), (_BAD, False)):
             found = [
                 index for index, line in enumerate(lines) if pattern.search(line[:2000]) and _is_error(pattern, line)
             ]

@@ -834,6 +834,20 @@ class Soname(Fact):
 
 
 @record
+class Claim(Fact):
+    """What lines of errors say of things, for texts that no diagnosis knows (``diagnoses.toml``, ``[[claim]]``).
+
+    ``says`` is a regular expression for what is said (that it is missing), empty where the subject alone is enough.
+    ``of`` maps a diagnosis to the expression of the subject of which that is said; ``example`` is a line of one.
+    """
+
+    id: str
+    says: str = ""
+    of: Mapping[str, str]
+    example: str
+
+
+@record
 class ErrorMeaning(Fact):
     """What an error says that has many causes, for texts that no diagnosis knows (``diagnoses.toml``, ``[[meaning]]``).
 
@@ -1459,7 +1473,13 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "system_libraries.toml": {"library": SystemLibrary, "need": SystemNeed},
     "knowledge.toml": {"item": Knowledge},
     "checks.toml": {"check": Check, "limit": Limit},
-    "diagnoses.toml": {"diagnosis": Diagnosis, "meaning": ErrorMeaning, "module": ModulePackage, "soname": Soname},
+    "diagnoses.toml": {
+        "diagnosis": Diagnosis,
+        "claim": Claim,
+        "meaning": ErrorMeaning,
+        "module": ModulePackage,
+        "soname": Soname,
+    },
     "performance.toml": {"floor": PerformanceFloor, "nvlink": NvlinkLayout},
     "xid.toml": {"xid": Xid, "setting": Setting},
     "alerts.toml": {

@@ -1,0 +1,66 @@
+"""What failing lines say of things, for texts that no diagnosis knows: a subject, and that it is missing or too old."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from provision.doctor.case import Case, Quote
+from provision.doctor.hint import hint
+from provision.doctor.sign import Sign
+from provision.doctor.suspect import find_suspect
+from provision.matrix.model import Claim
+
+__all__ = ["guess", "patterns_of"]
+
+_NEAR_LINES = 30
+"""So near to the line that most likely failed something is still said of this failure."""
+
+_MILD = re.compile(
+    r"\b(?:WARN|Warning|WARNING|INFO|DEBUG|DEPRECATION)\b|(?:^|\s)[WID](?:[0-9]{4}| tensorflow)|[a-z]Warning: "
+    r"|^[\[\s0-9.\]]{6,20} |NUMA node|load dynamic library|, accepting |\.so\.\*"
+)
+"""What goes on after it said so, and the kernel's lines, of which many speak of what is not there."""
+
+_BETWEEN = ".{0,80}"
+
+
+def patterns_of(claim: Claim, subject: str) -> tuple[str, ...]:
+    """Return the expressions for a line that says a claim of a subject, in either order."""
+    if not claim.says:
+        return (subject,)
+    return f"(?:{subject}){_BETWEEN}{claim.says}", f"{claim.says}{_BETWEEN}(?:{subject})"
+
+
+def guess(case: Case) -> tuple[str, Sign] | None:
+    """Return the diagnosis whose subject the lines about the failure in a pasted text speak of, at low confidence.
+
+    Of several claims near the line that most likely failed the first of the facts is taken, and of those the nearest.
+    """
+    rows: Sequence[Claim] = case.matrix.rows("diagnoses.toml", "claim")
+    names = dict(case.texts)
+    found = [
+        (order, quote, diagnosis)
+        for order, (diagnosis, patterns) in enumerate(
+            (diagnosis, patterns_of(row, subject)) for row in rows for diagnosis, subject in row.of.items()
+        )
+        for quote in case.find_all(*patterns)
+        if quote.where in names and not _MILD.search(quote.line)
+    ]
+    suspects = {where: find_suspect(names[where]) for where in {quote.where for _, quote, _ in found}}
+    near = [
+        (order, distance, diagnosis, quote)
+        for order, quote, diagnosis in found
+        if (suspect := suspects[quote.where]) is not None
+        and (distance := abs(quote.number + 1 - suspect.number)) <= _NEAR_LINES
+    ]
+    if not near:
+        return None
+    _, _, diagnosis, quote = min(near, key=_rank)
+    sign = hint(quote, confidence="low", unseen=("a message that names the cause: this one only speaks of it",))
+    return (diagnosis, sign) if sign is not None else None
+
+
+def _rank(row: tuple[int, int, str, Quote]) -> tuple[bool, int, int]:
+    order, distance, _, _ = row
+    return distance > 0, order, distance

@@ -1,0 +1,81 @@
+"""Texts that no diagnosis knows: what their failing lines say of a thing is answered, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from provision.doctor.case import Case
+from provision.doctor.claim import guess
+from provision.doctor.engine import diagnose
+from provision.matrix.load import Matrix
+
+MATRIX = Matrix()
+
+
+def case_of(*lines):
+    return Case(MATRIX, None, [("text", "\n".join(lines) + "\n")])
+
+
+def named(*lines):
+    found = guess(case_of(*lines))
+    return found[0] if found is not None else None
+
+
+@pytest.mark.parametrize("claim", MATRIX.rows("diagnoses.toml", "claim"), ids=lambda claim: claim.id)
+def test_example_of_a_claim_is_answered_by_one_of_its_diagnoses_and_no_earlier_claim(claim) -> None:
+    assert named("RuntimeError: the program ended" if claim.id == "frame" else "", claim.example) in claim.of
+    assert claim.of.keys() <= MATRIX.diagnoses.keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "diagnosis"),
+    [
+        ("error: the frobnicator needs nvcc, which was not found", "cuda.home-unset"),
+        ("error: could not find nvcc for the frobnicator", "cuda.home-unset"),
+        ("FrobError: graphics driver is outdated", "cuda.driver-too-old"),
+        ("fatal: failed to allocate the film on the GPU", "cuda.out-of-memory"),
+        ("AttributeError: 'frob' object has no attribute 'nicate'", "python.version-mismatch"),
+        ("AttributeError: 'NoneType' object has no attribute 'nicate'", None),
+        ("the frobnicator needs nvcc, which is on PATH", None),
+    ],
+)
+def test_subject_and_what_is_said_of_it_are_read_in_either_order(line, diagnosis) -> None:
+    assert named(line) == diagnosis
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING: nvcc was not found, kernels are fetched instead",
+        "2026-11-24 10:00:00 INFO could not find nvcc, going on",
+        "[    4.100000] nvidia: kernel headers not found, going on",
+    ],
+)
+def test_what_goes_on_after_it_said_so_is_no_failure(line) -> None:
+    assert named(line) is None
+
+
+def test_function_that_raised_tells_where_its_message_does_not() -> None:
+    frame = '  File "/env/lib/python3/site-packages/torch/utils/cpp_extension.py", line 9, in _join_cuda_home'
+    assert named("Traceback (most recent call last):", frame, "OSError: of a kind that nobody saw") == "cuda.home-unset"
+
+
+def test_line_that_failed_comes_before_what_stands_near_it() -> None:
+    lines = ["error: not enough VRAM for the film on the GPU", *["."] * 5, "and then nvcc was not found"]
+    assert named(*lines) == "cuda.out-of-memory"
+
+
+def test_claim_far_from_the_failure_is_left_alone() -> None:
+    assert named("error: the film tore", *["."] * 40, "ninja is missing") is None
+
+
+def test_guess_is_unsure_and_yields_to_every_message_that_is_known() -> None:
+    report = diagnose(case_of("error: not enough VRAM to hold the film on the GPU"))
+    assert [finding.sign.confidence for finding in (*report.causes, *report.notes)] == ["low"]
+    known = diagnose(case_of("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", "error: ninja is missing"))
+    assert [finding.diagnosis.id for finding in (*known.causes, *known.notes)] == ["cuda.out-of-memory"]
+
+
+def test_quotes_that_a_program_escaped_are_read_as_plain_ones() -> None:
+    report = diagnose(case_of("HTTPError: {'message': '\"LayerNormKernelImpl\" not implemented for \\'Half\\''}"))
+    assert [finding.diagnosis.id for finding in report.causes] == ["torch.half-on-cpu"]

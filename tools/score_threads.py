@@ -44,6 +44,7 @@ SETS = {
     "ninth": ("ninth-threads.jsonl", "ninth-healthy.jsonl"),
     "tenth": ("tenth-threads.jsonl", "tenth-healthy.jsonl"),
     "eleventh": ("eleventh-threads.jsonl", "eleventh-healthy.jsonl"),
+    "twelfth": ("twelfth-threads.jsonl", "twelfth-healthy.jsonl"),
 }
 _HELD_OF_FIVE = 2
 

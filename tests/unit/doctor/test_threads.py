@@ -71,7 +71,14 @@ def test_threads_of_the_fifth_set_that_messages_were_written_from_are_explained(
 
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
-    [("seventh", 49, 0), ("eighth", 53, 4), ("ninth", 66, 7), ("tenth", 53, 0), ("eleventh", 51, 1)],
+    [
+        ("seventh", 49, 0),
+        ("eighth", 53, 4),
+        ("ninth", 66, 7),
+        ("tenth", 53, 0),
+        ("eleventh", 51, 1),
+        ("twelfth", 17, 2),
+    ],
 )
 def test_threads_of_the_last_sets_are_explained_and_few_wrongly(name: str, right: int, wrong: int) -> None:
     verdicts = [verdict for _, verdict, _ in score_threads.score(THREADS[name], MATRIX)]

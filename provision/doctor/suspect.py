@@ -21,7 +21,9 @@ _EXCEPTION = re.compile(
 _RAISED = re.compile(r"(?:^|[\s\"'|\]])(?:[A-Za-z_][\w.]{0,80}\.)?[A-Z]\w{0,60}(?:Error|Exception)\b(?:: ?|\([\"'])\S")
 _FATAL = re.compile(r"\b(?:NVRM: |Kernel panic|BUG: |Oops: |segfault at |Call Trace)", re.IGNORECASE)
 _BAD = re.compile(
-    r"\b(?:fail|failed|failure|cannot|could not|unable|fatal|abort(?:ed)?|not found|denied|panic)\b", re.IGNORECASE
+    r"\b(?:fail|failed|failure|cannot|could not|unable|fatal|abort(?:ed)?|not found|denied|panic|insufficient"
+    r"|no module named|not compiled|out[ _]of[ _](?:\w+[ _])?memory)\b|`Err` value: ",
+    re.IGNORECASE,
 )
 _ERROR = re.compile(
     r"\b(?:fatal )?error\b\s?(?:\[[^\]]{1,20}\])?[:!]|^E[:0-9]|\b(?:ERROR|FATAL|CRITICAL)\b|\*\*\* \[.{1,120}\] Error",

@@ -842,7 +842,7 @@ class Claim(Fact):
     """
 
     id: str
-    says: str = ""
+    says: str
     of: Mapping[str, str]
     example: str
 

@@ -50,8 +50,9 @@ FAMILIES: Mapping[str, frozenset[str]] = {
     family: frozenset(rules.split())
     for family, rules in {
         "abi": "C23",
-        "absent": "C02 C04 C18 C19 C25 C26",
-        "base": "B01",
+        "absent": "B14 C02 C04 C18 C19 C25 C26",
+        "apt": "B14 B15",
+        "base": "B01 B15",
         "conda": "B07 C02 C13 C18",
         "conda-terms": "B11",
         "cuda": "C01 C02 C04 C07 C09 C11 C12 N05",

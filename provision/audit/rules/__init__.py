@@ -39,6 +39,8 @@ SCOPES: dict[str, str] = {
     "B11": "stage",
     "B12": "package cupy",
     "B13": "base stage command package",
+    "B14": "base stage !apt-get|!apt|!sudo|!aptitude",
+    "B15": "base stage !apt-get|!apt|!sudo|!yum|!dnf|!microdnf",
     "C01": f"cuda nvcc {_COMPILED}",
     "C02": "framework",
     "C03": "torch|pytorch|base-frameworks torchvision|torchaudio",

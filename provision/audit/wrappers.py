@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["SHELLS", "find_script", "reads_input", "unwrap"]
+__all__ = ["SHELLS", "find_script", "is_script", "reads_input", "unwrap"]
 
 SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
 
@@ -64,6 +64,11 @@ def unwrap(words: Sequence[str | None]) -> tuple[int, bool]:
         else:
             break
     return start, is_open
+
+
+def is_script(program: str) -> bool:
+    """Tell whether a program, as it is called, is a file of the project's own, by its name."""
+    return program.startswith(("./", "../")) or program.endswith(".sh")
 
 
 def find_script(words: Sequence[str | None]) -> int | None:

@@ -471,6 +471,9 @@ class Uv:
 
     def serving(self, urls: Iterable[str]) -> set[str]:
         """Return those of some addresses where a file is, as far as this machine reaches; all are asked at once."""
+        asked = tuple(urls)
+        if not asked:
+            return set()
         from concurrent.futures import ThreadPoolExecutor
         from http.client import HTTPException
 
@@ -483,9 +486,6 @@ class Uv:
             except (HTTPException, OSError, ValueError):
                 return False
 
-        asked = tuple(urls)
-        if not asked:
-            return set()
         with ThreadPoolExecutor(_PAGES_AT_ONCE) as pool:
             return {url for url, is_served in zip(asked, pool.map(serves, asked), strict=True) if is_served}
 

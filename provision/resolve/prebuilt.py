@@ -9,7 +9,7 @@ from provision.resolve.requirements import parse_requirements
 from provision.resolve.stack import Stack
 from provision.versions import minor_of, parse, spec_of
 
-__all__ = ["possible_wheels", "prebuilt_wheels", "published_wheels"]
+__all__ = ["offered_wheels", "possible_wheels", "prebuilt_wheels", "published_wheels"]
 
 _GUESSED = 3
 """Releases of a package that are tried where none is known to have a wheel."""
@@ -71,6 +71,11 @@ def possible_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str],
         Name, version and address; of a name the newest releases first.
     """
     return _wheels(stack, matrix, is_known=False)
+
+
+def offered_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str], ...]:
+    """Return the wheels that projects publish in place of what a stack would compile, those that facts name first."""
+    return (*published_wheels(stack, matrix), *possible_wheels(stack, matrix))
 
 
 def _wheels(stack: Stack, matrix: Matrix, *, is_known: bool) -> tuple[tuple[str, str, str], ...]:

@@ -21,8 +21,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     base = environment.base
     if base is None or not _is_moved(matrix, base):
         return
-    for command, texts in of_release(environment, _PROGRAMS):
-        program = command.program if command.program in _PROGRAMS else next(iter(texts), "")
+    for command, program, texts in of_release(environment, _PROGRAMS):
         if not any(text in _CALLS for text in texts):
             continue
         yield found(

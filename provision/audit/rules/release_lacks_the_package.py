@@ -26,7 +26,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         return
     settings = matrix.settings("audit_rules.toml")
     gone, pythons = settings["apt_packages_gone"].entries, settings["apt_pythons"].entries.get(system.id, "").split()
-    for command, texts in of_release(environment):
+    for command, _, texts in of_release(environment):
         if "install" not in texts or any(text.partition("=")[0] in _OTHER_RELEASE for text in texts):
             continue
         for word in command.words:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from provision.audit.bases import has_old_key
 from provision.audit.model import Command, Environment, Finding, Options
 from provision.audit.verdict import found
+from provision.audit.wrappers import is_script
 from provision.matrix.load import Matrix
 
 ID = "S04"
@@ -53,9 +54,12 @@ def _may_bring_key(command: Command, texts: list[str], old: Iterable[str]) -> bo
     """Tell whether a command may bring another key, or has apt do without one: a script, a key of any other name."""
     if any("insecure" in text or "allow-unauthenticated" in text for text in texts):
         return True
-    first = texts[0] if texts else ""
-    is_script = first.startswith(("./", "../")) or first.endswith(".sh")
-    if command.program is None or command.program in _SHELLS or is_script or command.program == "gpg":
+    if (
+        command.program is None
+        or command.program in _SHELLS
+        or command.program == "gpg"
+        or is_script(next(iter(texts), ""))
+    ):
         return True
     return "apt-key" in texts and ("add" in texts or "adv" in texts) and not any(key in " ".join(texts) for key in old)
 

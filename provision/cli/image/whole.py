@@ -230,11 +230,11 @@ def _lock_published(
     A wheel is for one build of PyTorch and one Python: where the rest moves those, there is none.
     """
     from provision.build.closure import lock_whole
-    from provision.resolve.prebuilt import possible_wheels, published_wheels
+    from provision.resolve.prebuilt import offered_wheels
     from provision.resolve.solve import solve
 
     known = {item.url for item in before.image.packages} if before is not None and before.image is not None else set()
-    wheels = (*published_wheels(stack, matrix), *possible_wheels(stack, matrix))
+    wheels = offered_wheels(stack, matrix)
     taken = {name: url for name, _, url in wheels if url in known}
     served = uv.serving(url for name, _, url in wheels if name not in taken)
     taken |= {name: url for name, _, url in reversed(wheels) if url in served}
@@ -254,10 +254,10 @@ def _lock_published(
 
 def _tell_published(locked: Stack, stack: Stack, matrix: Matrix, output: Output) -> None:
     """Tell which wheels that projects publish are taken in place of what the stack would compile."""
-    from provision.resolve.prebuilt import possible_wheels, published_wheels
+    from provision.resolve.prebuilt import offered_wheels
 
     taken = {package.url for package in locked.image.packages} if locked.image is not None else set()
-    for name, _, url in (*published_wheels(stack, matrix), *possible_wheels(stack, matrix)):
+    for name, _, url in offered_wheels(stack, matrix):
         if url in taken:
             output.note(f"{name} @ {url} takes the place of what would be compiled; it was downloaded for its hash")
 

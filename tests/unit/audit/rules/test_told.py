@@ -66,3 +66,11 @@ def test_the_python_that_is_named_goes_before_the_range_of_the_project() -> None
 def test_poetry_says_its_pythons_in_its_own_way() -> None:
     text = '[tool.poetry.dependencies]\npython = "^3.13"\ntorch = "2.1.0"\n'
     assert severities(text, Options(), "C02", "pyproject.toml") == ["error"]
+
+
+@pytest.mark.parametrize("before", ["", "sudo ", "sudo -E "])
+def test_a_moved_archive_is_told_of_the_program_that_asks_it(before: str) -> None:
+    source = Source("Dockerfile", f"FROM ubuntu:23.10\nRUN {before}apt-get update\n")
+    report = audit([source], lambda _: None, MATRIX, Options())
+    told = [finding.message for finding in report.findings if finding.rule == "B15"]
+    assert told == ["apt-get finds no archive for ubuntu:23.10"]

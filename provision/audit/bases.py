@@ -15,6 +15,7 @@ __all__ = [
     "cuda_image",
     "has_moving_tag",
     "has_old_key",
+    "is_bare",
     "is_cuda_repository",
     "is_deleted",
     "is_plain",
@@ -110,6 +111,15 @@ def may_have_frameworks(matrix: Matrix, environment: Environment) -> bool:
     """Tell whether the base may come with frameworks: it is neither a plain image nor one of nvidia/cuda."""
     base = environment.base
     return base is not None and not (is_plain(matrix, environment) or is_cuda_repository(matrix, base))
+
+
+def is_bare(matrix: Matrix, environment: Environment) -> bool:
+    """Tell whether the base is known to leave the shell of RUN and what that reads as Docker has it."""
+    base = environment.base
+    if base is None or base.repository is None:
+        return False
+    bare = matrix.setting("audit_rules.toml", "bare_images").values
+    return base.repository in bare or is_plain(matrix, environment) or is_cuda_repository(matrix, base)
 
 
 def starts_as_root(matrix: Matrix, base: Base) -> bool:

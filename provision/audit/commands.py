@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from provision.audit.model import Command, Environment, Install
 from provision.resolve.requirements import normalise_name
 
-__all__ = ["command_of", "is_apart", "is_brought_up", "is_removed", "is_removed_after", "is_upgrade"]
+__all__ = ["command_of", "is_apart", "is_brought_up", "is_caught", "is_removed", "is_removed_after", "is_upgrade"]
 
 _MAKERS = ("venv", "virtualenv")
 _UPGRADES = ("--upgrade", "--force-reinstall", "--ignore-installed", "--reinstall")
@@ -23,6 +23,15 @@ def command_of(environment: Environment, install: Install) -> Command | None:
         if command.span.file == at.file and command.span.start <= at.start and at.end <= command.span.end:
             return command
     return None
+
+
+def is_caught(environment: Environment, command: Command, *, by: Sequence[str] = ("||", "|", "&", ";", "\n")) -> bool:
+    """Tell whether something of the same list takes the failure of a command."""
+    number = next(at for at, other in enumerate(environment.commands) if other is command)
+    for later in environment.commands[number + 1 :]:
+        if later.before != "&&":
+            return later.before in by
+    return False
 
 
 def is_upgrade(environment: Environment, install: Install, name: str) -> bool:

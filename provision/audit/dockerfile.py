@@ -657,6 +657,9 @@ class _Builder:
         binds = [found for name, value in item.flags if name == "mount" and (found := self._bind(value, stage))]
         self.pipeline += 10_000_000
         scripts = self._scripts(item, stage)
+        if mounts := tuple(value for name, value in item.flags if name == "mount"):
+            for one in scripts:
+                one.command = replace(one.command, mounts=mounts)
         stage.commands += [one.command for one in scripts]
         for one in scripts:
             self._follow(one, stage)
@@ -713,6 +716,7 @@ class _Builder:
             instruction=item.keyword,
             instruction_span=item.span,
             first_pipeline=self.pipeline,
+            shell=" ".join(stage.shell),
         )
 
     def _exec(self, item: Instruction, words: list[Field], stage: _Stage) -> list[ShellCommand]:
@@ -740,6 +744,7 @@ class _Builder:
             instruction=item.keyword,
             instruction_span=item.span,
             first_pipeline=self.pipeline + 1,
+            shell=" ".join(field.word.text or "?" for field in inner[:at]),
         )
         return [found, *nested]
 

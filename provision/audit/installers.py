@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from provision.audit.model import Index, Install, Source, Span, Variable
+from provision.audit.model import Index, Install, Source, Span, Variable, Word
 from provision.audit.requirement import parse_conda, parse_requirement, pinned_python
 from provision.audit.requirements_file import Listing, Reader, read_listing
 from provision.audit.shell import Field, ShellCommand, Text, content_of
@@ -19,6 +19,8 @@ Finder = Reader
 
 _PIP = re.compile(r"pip([0-9](?:\.[0-9]+)?)?")
 _PYTHON = re.compile(r"(?:python|pypy)([0-9](?:\.[0-9]+)?)?")
+_REFUSED = re.compile(r"(?:[A-Za-z0-9._-]+(?:\[[^\]/]*\])?)?\s*(?:[=<>!~]=?=?|=[<>])(?![=<>])\s*[^/\s]*")
+"""A name with an operator and no path: no file can be meant, and what is no requirement then is refused."""
 _MINOR = r"(?:.*/)?(?:c?python)?@?([0-9]\.[0-9]+)(?:\.[0-9]+)?(?:/bin/python[0-9.]*)?"
 _CONDA = frozenset(("conda", "mamba", "micromamba"))
 # What follows lists the flags of the installers by what their value means; a flag that is in none of the tables makes
@@ -126,6 +128,8 @@ class _Call:
         self.target = ""
         self.strategy = ""
         self.is_complete = True
+        self.refused: list[Word] = []
+        self.has_unknown_flag = False
         self.overrides = False
 
     def take_file(self, field: Field, *, is_constraint: bool = False) -> None:
@@ -165,6 +169,8 @@ class _Call:
         if found is None:
             # A path, or something that the installer itself will refuse.
             self.is_complete = False
+            if ecosystem == "pypi" and not self.has_unknown_flag and _REFUSED.fullmatch(field.content.text):
+                self.refused.append(field.word)
             return
         if found.span.start == found.span.end:
             found = replace(found, span=field.word.span, name_span=field.word.span, specifier_span=field.word.span)
@@ -338,6 +344,8 @@ def _read_words(call: _Call, words: list[Field]) -> None:
             continue
         if flag not in _MEANING:
             call.is_complete = False
+            # The next word may be its value.
+            call.has_unknown_flag = True
             continue
         if value is None:
             call.is_complete = False
@@ -477,6 +485,7 @@ def _make(call: _Call, installer: str, command: str, head: list[Field], verb: Fi
         is_dry="--dry-run" in call.flags,
         is_build_isolated="--no-build-isolation" not in call.flags and not _is_false(scope, "PIP_NO_BUILD_ISOLATION"),
         is_complete=is_complete,
+        refused=tuple(call.refused),
         is_index_known=call.is_complete and call.listing.is_index_known,
         is_certain=call.found.command.is_certain,
         index_strategy=call.strategy or _known(scope, "UV_INDEX_STRATEGY"),

@@ -188,6 +188,9 @@ class Command:
         instruction_span: The word RUN, CMD or ENTRYPOINT.
         substitutes: It holds a command or process substitution (``$(…)``, ``<(…)``).
         split: Words that a redirection takes apart, ``torch>=2.0`` for one, whole as they stand there.
+        shell: What runs it (``/bin/bash -c``), by SHELL, by the words around it or by its first line; empty where
+            nobody tells, as in a script.
+        mounts: What ``--mount`` of its RUN says.
     """
 
     words: tuple[Word, ...]
@@ -201,6 +204,8 @@ class Command:
     instruction_span: Span
     substitutes: tuple[Command, ...] = ()
     split: tuple[Word, ...] = ()
+    shell: str = ""
+    mounts: tuple[str, ...] = ()
 
     @property
     def program(self) -> str | None:
@@ -298,6 +303,7 @@ class Install:
         is_dry: It only downloads or compiles and installs nothing (``pip download``, ``pip wheel``).
         is_build_isolated: False with ``--no-build-isolation``.
         is_complete: Every word was understood; else there may be more requirements and indexes than these.
+        refused: Words in the place of a requirement that the installer refuses.
         is_index_known: What was not understood are packages alone, such as a project in a folder: no index is missing.
         is_certain: It surely runs.
         index_strategy: uv's, empty for its default (``first-index``).
@@ -321,6 +327,7 @@ class Install:
     is_dry: bool = False
     is_build_isolated: bool = True
     is_complete: bool = True
+    refused: tuple[Word, ...] = ()
     is_index_known: bool = False
     is_certain: bool = True
     index_strategy: str = ""

@@ -485,6 +485,7 @@ def parse_shell(
     first_pipeline: int = 0,
     depth: int = 0,
     is_certain: bool = True,
+    shell: str = "",
 ) -> list[ShellCommand]:
     """Return the simple commands of a script, in order.
 
@@ -497,8 +498,9 @@ def parse_shell(
         first_pipeline: Number of its first pipeline.
         depth: How many scripts it is inside.
         is_certain: It surely runs.
+        shell: What runs it.
     """
-    return _Reader(source, file, scope, instruction, instruction_span, first_pipeline, depth, is_certain).read()
+    return _Reader(source, file, scope, instruction, instruction_span, first_pipeline, depth, is_certain, shell).read()
 
 
 class _Reader:
@@ -512,6 +514,7 @@ class _Reader:
         first_pipeline: int,
         depth: int,
         is_certain: bool,
+        shell: str,
     ) -> None:
         self.source = source
         self.file = file
@@ -521,6 +524,7 @@ class _Reader:
         self.pipeline = first_pipeline
         self.depth = depth
         self.is_certain = is_certain
+        self.shell = shell
         self.blocks: list[str] = []
         self.scopes: list[tuple[Scope, str | None]] = []
         self.before = ""
@@ -750,6 +754,7 @@ class _Reader:
             instruction_span=self.instruction_span,
             substitutes=tuple(substitutes),
             split=split,
+            shell=self.shell,
         )
         found = ShellCommand(command, fields, scope)
         found.heredocs = heredocs
@@ -777,14 +782,19 @@ class _Reader:
             return None
         script: Text | None = None
         words = [field.word.text for field in inner]
+        shell = " ".join(text or "?" for text in words) or self.shell
         if words and words[0] == "eval":
             script = inner[1].content if len(inner) == 2 else None
+            shell = self.shell
         elif (at := find_script(words)) is not None:
             script = inner[at].content
+            shell = " ".join(text or "?" for text in words[:at])
         elif reads_input(words):
             script = found.heredocs[-1].body if found.heredocs else None
-            if script is not None and script.text.startswith("#!") and not _is_shell_line(script.text):
-                return None
+            if script is not None and script.text.startswith("#!"):
+                if not _is_shell_line(script.text):
+                    return None
+                shell = script.text.partition("\n")[0][2:].strip()
         if script is None:
             return None
         nested = _Reader(
@@ -796,6 +806,7 @@ class _Reader:
             self.pipeline + 1000,
             self.depth + 1,
             found.command.is_certain,
+            shell,
         )
         nested.folder = found.folder
         return nested.read()
@@ -866,6 +877,7 @@ class _Reader:
                     self.pipeline + 1000,
                     self.depth + 1,
                     self._is_sure,
+                    self.shell,
                 )
                 found += [item.command for item in nested.read()]
         return found

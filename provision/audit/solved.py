@@ -43,6 +43,7 @@ __all__ = [
 _KINDS = frozenset(("stage", "requirements", "conda", "pyproject", "script"))
 _INSTALLERS = frozenset(("pip", "uv", "poetry", "pdm"))
 _FAMILY = ("torch", "torchaudio", "torchvision")
+_OTHER_RELEASES = ("nightly", "test", "lts")
 _MOVED_MAX = 3
 """How many pins one way out moves at most."""
 _TRIED_MAX = 8
@@ -172,12 +173,22 @@ def is_absent(matrix: Matrix, asked: Asked, want: Want) -> bool:
     from provision.resolve.published import is_on_index
 
     version = _pin(want.specifier)
-    if version is None or asked.problem.is_open or want.name in asked.problem.opaque:
+    is_elsewhere = asked.problem.is_open and not (want.name in _FAMILY and _asks_pytorch(matrix, asked.install))
+    if version is None or is_elsewhere or want.name in asked.problem.opaque:
         return False
     removed = matrix.setting("audit_rules.toml", "prereleases_removed").entries.get(want.name)
     if removed is not None and parse(version).is_prerelease:
         return parse(version).release < parse(removed).release
     return is_on_index(matrix, want.name, version) is False
+
+
+def _asks_pytorch(matrix: Matrix, install: Install) -> bool:
+    """Tell whether nothing but indexes of PyTorch's stable releases, which are those of PyPI, is asked beside PyPI."""
+    return install.is_complete and all(
+        is_pytorch_index(matrix, index.url) and not any(part in (index.url or "") for part in _OTHER_RELEASES)
+        for index in install.indexes
+        if index.kind != "channel"
+    )
 
 
 def pinned_release(matrix: Matrix, asked: Asked, want: Want) -> tuple[PublishedPackage, str] | None:

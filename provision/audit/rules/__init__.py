@@ -41,6 +41,10 @@ SCOPES: dict[str, str] = {
     "B13": "base stage command package",
     "B14": "base stage !apt-get|!apt|!sudo|!aptitude",
     "B15": "base stage !apt-get|!apt|!sudo|!yum|!dnf|!microdnf",
+    "B16": "stage !conda|!mamba",
+    "B17": "stage !source",
+    "B18": "base stage !apt-get|!apt|!sudo|!aptitude",
+    "B19": "base stage !apt-get|!apt|!sudo|!aptitude",
     "C01": f"cuda nvcc {_COMPILED}",
     "C02": "framework",
     "C03": "torch|pytorch|base-frameworks torchvision|torchaudio",
@@ -68,6 +72,8 @@ SCOPES: dict[str, str] = {
     "C25": "file",
     "C26": "torch second-install",
     "C27": "command package",
+    "C28": "refused",
+    "C29": "unencrypted",
     "D01": "driver framework|pytorch|base-frameworks",
     "D02": "cuda target framework",
     "D03": "command",
@@ -149,6 +155,8 @@ def aspects_of(environment: Environment, options: Options) -> frozenset[str]:
 
 def _of_installs(environment: Environment) -> Iterator[str]:
     for install in environment.installs:
+        if install.refused:
+            yield "refused"
         if install.installer == "conda":
             yield "conda"
         for index in install.indexes:
@@ -166,6 +174,8 @@ def _of_installs(environment: Environment) -> Iterator[str]:
             yield "local"
         if requirement.url is not None and requirement.url.startswith("file:"):
             yield "file"
+        if requirement.url is not None and requirement.url.startswith("git+git:"):
+            yield "unencrypted"
         if requirement.extras:
             yield "extra"
 
@@ -182,6 +192,8 @@ def _of_commands(commands: Iterable[Command]) -> Iterator[str]:
                 yield word.text.partition("=")[0]
             if ".pub" in word.text.lower():
                 yield "key"
+            if word.text.startswith("git:"):
+                yield "unencrypted"
 
 
 def _has_build_option(environment: Environment) -> bool:

@@ -68,7 +68,7 @@ def _by_toolkit(matrix: Matrix, wish: str, cuda: Requirement | None, toolkit: Re
     if toolkit is None or cuda is not None:
         return None
     if parse(wish) < parse(since):
-        return _too_old(matrix, wish, toolkit)
+        return _not_for_toolkit(matrix, wish, toolkit)
     if wish_of(toolkit) is None:
         # Without a version it asks for no CUDA, and another package may choose the build.
         return None
@@ -83,19 +83,25 @@ def _by_toolkit(matrix: Matrix, wish: str, cuda: Requirement | None, toolkit: Re
     )
 
 
-def _too_old(matrix: Matrix, wish: str, toolkit: Requirement) -> Finding | None:
-    """Return that a toolkit is older than any CUDA that a release was built for."""
+def _not_for_toolkit(matrix: Matrix, wish: str, toolkit: Requirement) -> Finding | None:
+    """Return that a toolkit is older or newer than any CUDA that a release was built for.
+
+    Between these the channel may have builds that are no wheels.
+    """
     releases = _releases(matrix, wish)
     have = sorted({cuda for row in releases for name in row.variants if (cuda := cuda_of(name))}, key=parse)
     wanted = wish_of(toolkit)
-    if wanted is None or not have or parse(wanted).release[:2] >= parse(have[0]).release[:2]:
+    minor = parse(wanted).release[:2] if wanted is not None else ()
+    if not have or len(minor) < 2 or parse(have[0]).release[:2] <= minor <= parse(have[-1]).release[:2]:
+        return None
+    if not all(row.is_variants_complete for row in releases):
         return None
     return found(
         matrix,
         ID,
         span=toolkit.span,
         message=f"pytorch {wish} was never built for CUDA {wanted}",
-        reasons=(f"the oldest CUDA of its builds is {have[0]}",),
+        reasons=(f"its builds are for CUDA {', '.join(have)}",),
         facts=[f"torch/{row.version}" for row in releases],
     )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from provision.audit.apt import of_release
 from provision.audit.bases import is_cuda_repository, is_plain
-from provision.audit.model import Environment, Finding, Options
+from provision.audit.model import Environment, Finding, Options, Word
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 from provision.matrix.model import OsRelease
@@ -15,6 +15,7 @@ from provision.matrix.model import OsRelease
 ID = "B14"
 
 _OTHER_RELEASE = ("-t", "--target-release", "--default-release")
+_DEADSNAKES = "deadsnakes"
 _PYTHON = re.compile(r"python(3\.[0-9]+)(-dev|-venv|-minimal|-distutils)?")
 
 
@@ -32,23 +33,44 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         for word in command.words:
             name = word.text or ""
             releases, _, instead = gone.get(name, "").partition(" > ")
-            python = _PYTHON.fullmatch(name)
-            is_other = python is not None and bool(pythons) and python[1] not in pythons
+            is_other = _is_other_python(name, pythons)
             if not is_other and system.id not in releases.split():
                 continue
             if is_other:
                 reason = f"{system.name} has Python {' and '.join(pythons)}, and no archive of others is added before"
             else:
                 reason = f"the archive of {system.name} has it no more, and no other is added before"
-            yield found(
-                matrix,
-                ID,
-                span=word.span,
-                message=f"apt does not find {name} on {system.name}",
-                reasons=(reason,),
-                hint=f"take {instead}" if instead and not is_other else "",
-                facts=(f"os/{system.id}",),
-            )
+            yield _not_found(matrix, system, word, reason, f"take {instead}" if instead and not is_other else "")
+    if system.id in settings["deadsnakes_left"].values and pythons:
+        yield from _from_deadsnakes(environment, matrix, system, pythons)
+
+
+def _from_deadsnakes(
+    environment: Environment, matrix: Matrix, system: OsRelease, pythons: Sequence[str]
+) -> Iterable[Finding]:
+    """Yield the Pythons that are to come from an archive which has nothing for this release any more."""
+    for command, _, texts in of_release(environment, beside=_DEADSNAKES):
+        for word in command.words if "install" in texts else ():
+            if _is_other_python(word.text or "", pythons):
+                reason = f"deadsnakes has deleted its packages for {system.name}, which has ended"
+                yield _not_found(matrix, system, word, reason, "take a newer base, or Python from uv or conda")
+
+
+def _is_other_python(name: str, pythons: Sequence[str]) -> bool:
+    python = _PYTHON.fullmatch(name)
+    return python is not None and bool(pythons) and python[1] not in pythons
+
+
+def _not_found(matrix: Matrix, system: OsRelease, word: Word, reason: str, hint: str) -> Finding:
+    return found(
+        matrix,
+        ID,
+        span=word.span,
+        message=f"apt does not find {word.text} on {system.name}",
+        reasons=(reason,),
+        hint=hint,
+        facts=(f"os/{system.id}",),
+    )
 
 
 def _system_of(environment: Environment, matrix: Matrix) -> OsRelease | None:

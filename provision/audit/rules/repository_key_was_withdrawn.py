@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from provision.audit.apt import may_bring_archive
 from provision.audit.bases import has_old_key
 from provision.audit.model import Command, Environment, Finding, Options
 from provision.audit.verdict import found
@@ -69,8 +70,7 @@ def _inherited(environment: Environment, matrix: Matrix, old: Iterable[str], new
     base = environment.base
     if base is None or base.digest or not has_old_key(matrix, base):
         return
-    if any(destination is None or destination.startswith("/etc") for _, destination in environment.copied):
-        # A list or a key may be among what is copied.
+    if may_bring_archive(environment):
         return
     for command in environment.commands:
         texts = list(_texts(command))

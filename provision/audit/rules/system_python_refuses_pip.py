@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from provision.audit.bases import is_cuda_repository, is_plain
-from provision.audit.commands import command_of, is_apart
+from provision.audit.commands import command_of, is_apart, is_caught
 from provision.audit.model import Command, Environment, Finding, Install, Options
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
@@ -57,8 +57,7 @@ def _is_refused(environment: Environment, install: Install, command: Command) ->
         return False
     if any(word.partition("=")[0] in _ELSEWHERE for word in words):
         return False
-    following = next((later for earlier, later in pairwise(environment.commands) if earlier is command), None)
-    return following is None or following.before != "||"
+    return not is_caught(environment, command, by=("||",))
 
 
 def _may_be_other(environment: Environment, marks: tuple[str, ...]) -> bool:

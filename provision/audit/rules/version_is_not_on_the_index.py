@@ -8,6 +8,7 @@ from provision.audit.bases import may_have_frameworks
 from provision.audit.model import Environment, Finding, Options, Requirement, Way
 from provision.audit.solved import asked_of, is_absent
 from provision.audit.verdict import found
+from provision.audit.wanted import is_pytorch_index
 from provision.audit.ways import write_pins
 from provision.matrix.load import Matrix
 from provision.matrix.published import PublishedPackage
@@ -82,19 +83,32 @@ def _is_told_elsewhere(requirement: Requirement, specifier: str, package: Publis
 
 def _unknown_names(environment: Environment, matrix: Matrix) -> Iterator[Finding]:
     """Yield the projects that are built from their repositories alone, where only the default index is asked."""
-    homes = matrix.setting("audit_rules.toml", "not_on_index").entries
+    settings = matrix.settings("audit_rules.toml")
+    homes, meant = settings["not_on_index"].entries, settings["names_not_on_index"].entries
+    modules = settings["modules_not_on_index"].values
     if environment.kind not in _KINDS or may_have_frameworks(matrix, environment):
         return
     if any(not install.is_complete and not install.is_file for install in environment.installs):
         return
     from_elsewhere = {item.name for _, item in environment.requirements() if item.url is not None}
     for install in environment.installs:
-        own = [index for index in install.indexes if index.kind != "channel"]
+        own = [item for item in install.indexes if item.kind != "channel" and not is_pytorch_index(matrix, item.url)]
         if own or not install.has_default_index or install.has_no_index or install.is_dry:
             continue
         for requirement in install.requirements:
             name = requirement.name
-            if name not in homes or name in from_elsewhere or requirement.index is not None:
+            if name in from_elsewhere or requirement.index is not None or requirement.url is not None:
+                continue
+            if name in homes:
+                reason = "it is built from its repository, of which `pip freeze` writes the name alone"
+                hint = f"name where it comes from: {homes[name]}"
+            elif name in modules:
+                reason, hint = "the module comes with Python", "take the line out"
+            elif meant.get(name):
+                reason, hint = f"{meant[name]} is what is meant", f"write `{meant[name]}`"
+            elif name in meant:
+                reason, hint = "pip has no package of this name, whichever program listed it", "take the line out"
+            else:
                 continue
             if requirement.ecosystem == "pypi" and requirement.applies is True and not requirement.is_locked:
                 yield found(
@@ -102,8 +116,8 @@ def _unknown_names(environment: Environment, matrix: Matrix) -> Iterator[Finding
                     ID,
                     span=requirement.span,
                     message=f"there is no {name} on the package index",
-                    reasons=("it is built from its repository, of which `pip freeze` writes the name alone",),
-                    hint=f"name where it comes from: {homes[name]}",
+                    reasons=(reason,),
+                    hint=hint,
                 )
 
 

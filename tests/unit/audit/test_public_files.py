@@ -15,7 +15,7 @@ from tools import score_files
 MATRIX = Matrix()
 ROWS = score_files.read_rows()
 PAGE = Path(__file__).parents[3] / "docs" / "commands" / "check.md"
-FOUND_MIN = {"dev": (96, 69), "held": (23, 8)}
+FOUND_MIN = {"dev": (109, 79), "held": (23, 8)}
 """How many problems of each part are found at least, as errors and as warnings."""
 
 
@@ -30,8 +30,11 @@ def counts(answers: score_files.Answers) -> dict[str, Counter[str]]:
 
 
 def test_files_are_many_and_stand_at_a_commit() -> None:
-    places = [re.fullmatch(r"https://github\.com/([^/]+/[^/]+)/blob/[0-9a-f]{40}/.+", row["address"]) for row in ROWS]
+    # Of files that were cut down to the lines that decide, the repository alone is known.
+    address = re.compile(r"https://github\.com/([^/]+/[^/]+)(/blob/[0-9a-f]{40}/.+)?")
+    places = [address.fullmatch(row["address"]) for row in ROWS]
     assert all(places)
+    assert sum(place[2] is None for place in places if place) <= 35
     assert len(ROWS) >= 170
     assert len({place[1] for place in places if place}) >= 100
     assert all(row["check"] in row["files"] for row in ROWS)

@@ -11,6 +11,7 @@ from provision.doctor.case import Case
 from provision.doctor.claim import guess
 from provision.doctor.message import Message
 from provision.doctor.sign import CONFIDENCES, Sign
+from provision.doctor.status import read_status
 from provision.matrix.model import Diagnosis
 from provision.records import NOTHING, record, replace
 
@@ -96,7 +97,7 @@ def diagnose(case: Case) -> Report:
             continue
         if sign is not None:
             signs[name] = sign
-    if case.texts and not signs and (guessed := guess(case)) is not None:
+    if case.texts and not signs and (guessed := read_status(case) or guess(case)) is not None:
         signs[guessed[0]] = guessed[1]
     facts = case.matrix.diagnoses
     reasons = {name: _causes_of(name, signs, facts) for name in signs}

@@ -313,6 +313,7 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("checks.toml", "check"): lambda row: row.id,
     ("checks.toml", "limit"): lambda row: row.id,
     ("diagnoses.toml", "diagnosis"): lambda row: row.id,
+    ("diagnoses.toml", "api_error"): lambda row: (row.library, row.number),
     ("diagnoses.toml", "claim"): lambda row: row.id,
     ("diagnoses.toml", "meaning"): lambda row: row.id,
     ("diagnoses.toml", "module"): lambda row: row.id,

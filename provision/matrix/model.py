@@ -834,6 +834,22 @@ class Soname(Fact):
 
 
 @record
+class ApiError(Fact):
+    """One status of CUDA or of one of its libraries, and its cause most often (``diagnoses.toml``, ``[[api_error]]``).
+
+    ``id`` is the library and the number, ``names`` are what the library and its wrappers call it, ``says`` is its own
+    sentence, and ``diagnosis`` what a text without any other message is answered by.
+    """
+
+    id: str
+    library: str
+    number: int
+    names: tuple[str, ...]
+    says: str = ""
+    diagnosis: str
+
+
+@record
 class Claim(Fact):
     """What lines of errors say of things, for texts that no diagnosis knows (``diagnoses.toml``, ``[[claim]]``).
 
@@ -1475,6 +1491,7 @@ ARRAY_OF: dict[str, dict[str, type]] = {
     "checks.toml": {"check": Check, "limit": Limit},
     "diagnoses.toml": {
         "diagnosis": Diagnosis,
+        "api_error": ApiError,
         "claim": Claim,
         "meaning": ErrorMeaning,
         "module": ModulePackage,

@@ -179,6 +179,7 @@ CASES: tuple[Case, ...] = (
                 "DCGM_EXP_GPU_HEALTH_STATUS", gpu("n1"), health_watch="NVLINK", health_error_code="DCGM_FR_X"
             ): "0x9 20x40",
             series("DCGM_EXP_GPU_HEALTH_STATUS", gpu("n1", 1), health_watch="MEM", health_error_code="W"): "19x49",
+            series("DCGM_EXP_GPU_HEALTH_STATUS", gpu("n2"), health_watch="MEM", health_error_code="DCGM_FR_OK"): "0x49",
         },
         (
             silent("6m30s"),
@@ -392,13 +393,13 @@ CASES: tuple[Case, ...] = (
             series(_TEMPERATURE, gpu("n4", 1)): "40x400",
             series("provision_node_hold", node="n1"): "0x400",
         },
-        (silent("1h45m"), fires("1h51m", {"node": "n1"}, severity="info", action="release")),
+        (silent("1h54m"), fires("1h57m", {"node": "n1"}, severity="info", action="release")),
     ),
     Case(
         "node-idle",
         {
-            # Some 90 samples in an hour.
-            series(_ACTIVE, gpu("n1")): "0x79 _x40 " * 3,
+            # Some 43 samples in each half hour.
+            series(_ACTIVE, gpu("n1")): "0x32 _x27 " * 6,
             series(_TEMPERATURE, gpu("n1")): "40x400",
         },
         (silent("1h55m"), silent("2h45m")),
@@ -485,13 +486,15 @@ CASES: tuple[Case, ...] = (
         "verify-failed",
         {
             series(_STATUS, node="n1", target="local", check="gpu.ecc.mode", severity="high"): "1x9 0x40",
+            series(_STATUS, node="n5", check="gpu.ecc.mode", severity="high", status="fail"): "_x10 0x40",
+            series(_STATUS, node="n5", check="gpu.ecc.mode", severity="high", status="pass"): "1x9 stale",
             series(_STATUS, node="n2", target="local", check="gpu.count", severity="critical"): "-2x49",
             series(_STATUS, node="n3", target="local", check="gpu.vbios", severity="low"): "0x49",
             series(_STATUS, node="n4", target="local", check="perf.nccl.node", severity="high"): "0x49",
         },
         (
             silent("5m30s"),
-            fires("6m", {"node": "n1", "check": "gpu.ecc.mode"}, severity="warning"),
+            fires("6m", *({"node": node, "check": "gpu.ecc.mode"} for node in ("n1", "n5")), severity="warning"),
         ),
     ),
     Case("watchdog", {}, (fires("0s", {}, severity="none"),)),

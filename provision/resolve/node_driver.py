@@ -11,6 +11,7 @@ from provision.records import replace
 from provision.resolve.node_job import PACKAGES_FILE, Job, No, RefusedError, name_packages
 from provision.resolve.node_options import AUTOMATIC_METHODS
 from provision.resolve.options import fact_of
+from provision.resolve.rules import end_warning
 from provision.resolve.stack import NodeDriver, NodeFlavour, NodePackage, NodePin
 from provision.versions import is_prefix_of, parse
 
@@ -129,9 +130,8 @@ def _driver_warnings(job: Job, row: DriverPackages, version: str, needed: tuple[
         warnings.append(
             f"driver {version} has known vulnerabilities; {secure[0]} is the first without (bulletin {secure[1]})"
         )
-    end = job.branch.end_of_life
-    if end is not None and end <= job.matrix.dated:
-        warnings.append(f"driver branch {row.branch} is past its end of life ({end})")
+    if said := end_warning(job.matrix, job.branch):
+        warnings.append(said)
     newer = [text for text in row.versions if parse(text) > parse(version)]
     if newer and job.request.driver is not None and is_prefix_of(job.request.driver, max(newer, key=parse)):
         newest = max(newer, key=parse)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from provision.matrix.load import Matrix
-from provision.matrix.model import Exclusion, Gpu, OsRelease
+from provision.matrix.model import DriverBranch, Exclusion, Gpu, OsRelease
 from provision.matrix.query import capability_of, cuda_releases, find_first_branch, secure_minimums, serves
 from provision.records import record, replace
 from provision.resolve.fit import excluding_bound
@@ -29,6 +29,7 @@ __all__ = [
     "cuda_minors",
     "driver_floor",
     "driver_warning",
+    "end_warning",
     "excluded_pair",
     "find_exclusion",
     "first_branch",
@@ -211,14 +212,22 @@ def insecure_driver(matrix: Matrix, driver: str) -> tuple[str, FactRef] | None:
 
 
 def driver_warning(matrix: Matrix, driver: str) -> str | None:
-    """Return what to say of a driver that no rule need reject: it is not secure, or newer than the facts."""
+    """Return what to say of a driver that no rule need reject: not secure, past its end, or newer than the facts."""
     problem = insecure_driver(matrix, driver)
     if problem is not None:
         return problem[0]
     newest = max(row.branch for row in matrix.driver_branches)
-    if branch_of(driver) <= newest:
+    if branch_of(driver) > newest:
+        return f"driver {driver} is newer than every branch of the facts, the newest of which is {newest}"
+    row = next((row for row in matrix.driver_branches if row.branch == branch_of(driver)), None)
+    return end_warning(matrix, row) if row is not None else None
+
+
+def end_warning(matrix: Matrix, row: DriverBranch) -> str | None:
+    """Return that a driver branch is past its end of life, or ``None``."""
+    if row.end_of_life is None or row.end_of_life > matrix.dated:
         return None
-    return f"driver {driver} is newer than every branch of the facts, the newest of which is {newest}"
+    return f"driver branch {row.branch} is past its end of life ({row.end_of_life})"
 
 
 def _reject_toolkit(matrix: Matrix, wish: Wish) -> Iterator[Rejection]:

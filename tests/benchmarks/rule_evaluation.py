@@ -44,7 +44,7 @@ PAST = (
     ("gpu:activity:percent", 93, RULE_SECONDS),
     ("gpu:activity_30m:percent", 93, 10 * RULE_SECONDS),
     ("gpu:activity_30m:samples", 60, 10 * RULE_SECONDS),
-    ("gpu:sm_clock:megahertz", 1830, RULE_SECONDS),
+    ("gpu:sm_clock_at_work:megahertz", 1830, RULE_SECONDS),
 )
 WATCHES = ("PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER", "NVSWITCH")
 EVENTS = ("gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sync_boost", "sw_thermal", "hw_thermal")
@@ -124,7 +124,7 @@ def page_of(nodes: list[str]) -> bytes:
             labels = labels_of(node, index)
             rows += [f"{name}{{{labels}}} {value}" for name, value in FIELDS.items()]
             rows += [
-                f'DCGM_EXP_GPU_HEALTH_STATUS{{{labels},health_watch="{watch}",health_error_code=""}} 0'
+                f'DCGM_EXP_GPU_HEALTH_STATUS{{{labels},health_watch="{watch}",health_error_code="DCGM_FR_OK"}} 0'
                 for watch in WATCHES
             ]
             rows += [
@@ -139,7 +139,7 @@ def page_of(nodes: list[str]) -> bytes:
             f'probe_icmp_duration_seconds{{node="{node}",phase="rtt"}} 0.0003',
         ]
         rows += [
-            f'provision_verify_status{{node="{node}",target="local",check="check.{number}",severity="high"}} 1'
+            f'provision_verify_status{{node="{node}",check="check.{number}",severity="high",status="pass"}} 1'
             for number in range(CHECKS)
         ]
         for port in range(GPUS_A_NODE):

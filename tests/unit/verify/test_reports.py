@@ -216,7 +216,7 @@ def test_metrics_are_read_by_a_parser_and_hold_the_verdict() -> None:
         VERDICT, expected={"gpu001": Expectation(gpus=8, driver="580.105.08")}, hosts={"gpu001": facts}
     )
     found = {(metric.name, *sorted(metric.labels.items())): metric.value for metric in parse_metrics(text)}
-    labels = (("check", "gpu.temp"), ("severity", "high"), ("target", "gpu001"))
+    labels = (("check", "gpu.temp"), ("severity", "high"), ("status", "fail"), ("target", "gpu001"))
     assert found["provision_verify_status", *labels] == 0
     assert found["provision_gpu_expected", ("target", "gpu001")] == 8
     assert found["provision_verify_failures", ("target", "gpu001")] == 2

@@ -490,10 +490,10 @@ def _lock(stack: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> Stack | NoSol
         lines = (*_lines(stack), *added)
         found = uv.ask(_question(stack, matrix, opened, lines, replace(halves, bounds=bounds)))
         if isinstance(found, NoSolution):
-            others = _other_choices(matrix, stack, chosen, bounds)
+            others = _other_choices(matrix, stack, chosen, bounds, found.because)
             if failed is not None or others == bounds:
                 return failed or found
-            failed, bounds = found, others
+            failed, bounds = replace(found, because=_explained(matrix, stack, chosen, found.because)), others
             continue
         versions = {**stack.packages, **{item.name: item.version for item in found}}
         more, tighter = hidden_needs(matrix, stack, versions)
@@ -507,11 +507,14 @@ def _lock(stack: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> Stack | NoSol
     return failed or NoSolution(because=("what your lines bring needs more each time it is met",))
 
 
-def _other_choices(matrix: Matrix, stack: Stack, chosen: Mapping[str, str], bounds: tuple[str, ...]) -> tuple[str, ...]:
+def _other_choices(
+    matrix: Matrix, stack: Stack, chosen: Mapping[str, str], bounds: tuple[str, ...], reasons: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return bounds with those that chosen packages brought turned into bounds that lead to other releases of these.
 
     pyarrow 26 wants numpy 2, which its metadata does not say: where a line wants numpy below 2, an older pyarrow does.
-    Where bounds exclude each other, only what brought one of these is turned.
+    Where bounds exclude each other, or the reasons name one, only what brought one of these is turned. What the lines
+    hold to a release that brings a bound is not.
     """
     asked: dict[str, list[str]] = {}
     for line in map(requirement_of, (*bounds, *_lines(stack))):
@@ -522,11 +525,14 @@ def _other_choices(matrix: Matrix, stack: Stack, chosen: Mapping[str, str], boun
     for row in hidden_constraints(matrix, stack, chosen):
         lines = {f"{name}{bound}" for name, bound in row.requires.items()}
         other = next(outside_of(row.versions or ""), None)
-        if row.kind != "add" and is_open(row.package) and other is not None and lines & set(bounds):
-            bound = f"{row.package}{other}"
-            turned.setdefault(bound, set()).update(lines)
-            if empty & row.requires.keys():
-                clashing.add(bound)
+        if row.kind == "add" or not is_open(row.package) or other is None or not lines & set(bounds):
+            continue
+        if is_empty(tuple(filter(None, (*asked.get(row.package, ()), other)))):
+            continue
+        bound = f"{row.package}{other}"
+        turned.setdefault(bound, set()).update(lines)
+        if empty & row.requires.keys() or any(line in reason for line in lines for reason in reasons):
+            clashing.add(bound)
     for bound in filter((clashing or turned).__contains__, turned):
         bounds = (*(line for line in bounds if line not in turned[bound]), bound)
     return bounds
@@ -825,24 +831,33 @@ def _refusal(
             details={"alternatives": [way.to_json() for way in found]},
         )
     names = " and ".join(f"{name} {version}" for name, version in stack.frameworks.items()) or f"CUDA {stack.cuda}"
-    because = (*failed.because, *_hidden(matrix, stack, failed.because))
+    because = _explained(matrix, stack, stack.packages, failed.because)
     ways = find_ways(request, matrix, stack, because, trials) if trials is not None else []
     hints = [*hints, *(way.hint for way in ways)] or ["loosen the lines that the reasons name"]
+    decided = {"python", *stack.frameworks, *(item.name for item in split(stack, matrix).fixed)}
+    words = set(re.findall(r"[a-z0-9][a-z0-9._-]*", " ".join(because).lower()))
+    is_about_stack = bool(decided & words)
     return IncompatibleError(
-        f"your requirements cannot be installed with {names} on Python {stack.python}",
+        f"your requirements cannot be installed with {names} on Python {stack.python}"
+        if is_about_stack
+        else "your requirements exclude each other",
         because=because,
         hints=(*hints, *(trials.said() if trials is not None else ())),
         details={"alternatives": [way.to_json() for way in ways]},
     )
 
 
-def _hidden(matrix: Matrix, stack: Stack, reasons: tuple[str, ...]) -> Iterator[str]:
-    """Yield where bounds come from that stand in no metadata, of what the reasons speak of."""
+def _explained(matrix: Matrix, stack: Stack, versions: Mapping[str, str], reasons: tuple[str, ...]) -> tuple[str, ...]:
+    """Return reasons with where bounds come from that stand in no metadata, of what the reasons speak of."""
     # Of what the lines bring no version was chosen.
-    named = {normalise_name(requirement_of(line).name) for line in _lines(stack)} - set(stack.packages)
+    named = {normalise_name(requirement_of(line).name) for line in _lines(stack)} - set(versions)
     brought = (row for row in matrix.constraints_of(dict.fromkeys(named, "")) if not row.variants and not row.pythons)
-    for row in (*hidden_constraints(matrix, stack, stack.packages), *brought):
+    for row in (*hidden_constraints(matrix, stack, versions), *brought):
         needs = [f"{name}{bound}" for name, bound in row.requires.items()]
         if any(need in text for need in needs for text in reasons):
             what = ", ".join(needs)
-            yield f"{row.package} {row.versions} needs {what}, which its metadata does not say: {row.symptom}"
+            told = f"{row.package} {row.versions} needs {what}, which its metadata does not say: {row.symptom}"
+            # uv takes the bounds of the facts for lines of the user.
+            reasons = tuple(text for text in reasons if text not in {f"you require {need}" for need in needs})
+            reasons = tuple(dict.fromkeys((*reasons, told)))
+    return reasons

@@ -719,9 +719,14 @@ def _sentences(text: str, question: Question) -> tuple[str, ...]:
     return told if left < 2 else (*told[:1], f"{left} more steps lead on", *told[left + 1 :])
 
 
+# What uv makes of `name!=1.2.*`.
+_LEFT_OUT = re.compile(r"one of: ([a-z0-9-]+)<([0-9.]+)\.dev0 \1>=[0-9.]+\.dev0")
+
+
 def _plain(sentence: str) -> str:
     """Return a step of uv's proof as a reason of ours: what it stands on; what follows from that is seen by the end."""
     text = re.sub(r"^(?:\(\d+\) )?(?:Because|And because|And) ", "", sentence.strip().removesuffix("."))
     given, _, followed = re.sub(r"\{[^{}]*\}", "", text).partition("we can conclude that")
     given = re.sub(r"(?:^| and )we know from \(\d+\) that .*", "", given)
+    given = _LEFT_OUT.sub(r"\1!=\2.*", given)
     return given.strip().removesuffix(",") or (followed.strip() if not text.startswith("we know from") else "")

@@ -16,7 +16,7 @@ from provision.records import record, replace
 from provision.resolve.explain import changes_of
 from provision.resolve.request import ANY, FRAMEWORKS, Request, to_flags
 from provision.resolve.requirements import normalise_name, requirement_of
-from provision.resolve.solve import named_again
+from provision.resolve.solve import TENSORFLOW_CPU, named_again
 from provision.resolve.stack import Refusal, Stack
 from provision.versions import minor_of
 
@@ -159,7 +159,7 @@ def find_ways(
         has_extras: Extras are left out too, each for itself; the facts may have tried that.
     """
     names = {normalise_name(word) for text in because for word in re.findall(r"[A-Za-z0-9][A-Za-z0-9._-]*", text)}
-    queues = [_releases(request, names, trials), _without(request, names, trials)]
+    queues = [_on_the_cpu(request, names, trials), _releases(request, names, trials), _without(request, names, trials)]
     queues += [_without_extra(request, extra, trials) for extra in request.extras if has_extras]
     if stack is not None:
         queues[:0] = [_frameworks(request, stack, trials), _cudas(request, trials)]
@@ -205,6 +205,18 @@ def _cudas(request: Request, trials: Trials) -> Iterator[Way | None]:
     if found is not None:
         version = minor_of(found.cuda)
         yield trials.way(replace(request, cuda=version), f"CUDA {version}")
+
+
+def _on_the_cpu(request: Request, names: set[str], trials: Trials) -> Iterator[Way | None]:
+    """Yield the request with a TensorFlow that leaves the GPU to the other framework, as who only reads data wants."""
+    if request.torch is None and request.jax is None:
+        return
+    for part, line in _lines(request, names):
+        requirement = requirement_of(line)
+        if part == "requirements" and normalise_name(requirement.name) == "tensorflow" and not requirement.extras:
+            other = line.replace(requirement.name, TENSORFLOW_CPU, 1)
+            changed = replace(_with_line(request, part, line, other), tensorflow=None)
+            yield trials.way(changed, f"with `{other}`, which leaves the GPU alone, in place of `{line}`", is_line=True)
 
 
 def _releases(request: Request, names: set[str], trials: Trials) -> Iterator[Way | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -328,7 +328,11 @@ def solve_request(
     from provision.resolve.stack import Refusal
 
     proof = None if trials is None else lambda other, change: trials(other, change) is not None
-    found = solve(request, matrix, is_image=command == "image", proof=proof)
+    try:
+        found = solve(request, matrix, is_image=command == "image", proof=proof)
+    except UsageError as error:
+        hints = (*_optional_frameworks(request, inputs), *error.hints)
+        raise UsageError(error.message, because=error.because, hints=hints) from error
     if isinstance(found, Refusal):
         ways: Sequence[Way] = ()
         if trials is not None or request.requirements:
@@ -344,6 +348,19 @@ def solve_request(
 
         found = fit_cuda(found, matrix, is_image=command == "image")
     return keep_pins(found, request, matrix, inputs, is_image=command == "image")
+
+
+def _optional_frameworks(request: Request, inputs: Inputs | None) -> Iterator[str]:
+    """Yield which flags would take a framework that the project names and does not ask for by itself."""
+    from provision.project.optional import optional_packages
+    from provision.resolve.request import FRAMEWORKS
+
+    if inputs is None or inputs.code is None or any(getattr(request, name) for name in FRAMEWORKS):
+        return
+    packages = optional_packages(inputs.code)
+    for name in FRAMEWORKS:
+        if flags := packages.get(name):
+            yield f"{' or '.join(f'`{flag}`' for flag in flags)} adds the {name} that the project names"
 
 
 def keep_pins(

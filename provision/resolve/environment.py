@@ -79,11 +79,13 @@ class Clash:
         is_proved: The demands exclude each other whatever wheels exist; else a wheel is merely not known.
         name: The distribution they disagree on.
         demands: The demands on it.
+        place: What a wheel is looked for: ``Python 3.11 on x86_64``.
     """
 
     is_proved: bool
     name: str
     demands: tuple[Demand, ...]
+    place: str = ""
 
     @property
     def sentence(self) -> str:
@@ -91,7 +93,7 @@ class Clash:
         bounds = [demand for demand in self.demands if demand.specifier] or list(self.demands)
         wants = [f"{demand.why} needs {self.name}{demand.specifier}" for demand in bounds]
         text = " and ".join(dict.fromkeys(wants))
-        return text if self.is_proved else f"{text}, and the matrix knows no such wheel"
+        return text if self.is_proved else f"{text}, of which the facts know no wheel for {self.place}"
 
 
 @record
@@ -146,6 +148,7 @@ class _Search:
         self.machine = machine
         self.glibc = glibc
         self.given = given
+        self.place = f"Python {python} on {machine}"
         self.steps = 0
         self.clash: Clash | None = None
         self.depth_of_clash = -1
@@ -162,7 +165,7 @@ class _Search:
                 queue.append(name)
         picks = self._assign(queue, wants, {})
         if picks is None:
-            return self.clash or Clash(is_proved=False, name="the environment", demands=demands)
+            return self.clash or Clash(is_proved=False, name="the environment", demands=demands, place=self.place)
         return Environment(picks=tuple(sorted(picks.values(), key=lambda pick: pick.name)))
 
     def _assign(
@@ -218,7 +221,7 @@ class _Search:
                     queued.append(name)
                 continue
             if not admits(specifier, present.version):
-                self._note(name, more[name], len(picks))
+                self._note(name, more[name], len(picks), is_final=False)
                 self.blame = {name, *(item.by for item in more[name])}
                 return None, queued
             known = {extra for item in wants[name] for extra in _split(item.name)[1]} if name in wants else set()
@@ -247,15 +250,20 @@ class _Search:
                 found = True
                 yield Pick(name=name, version=release.version, why=why, release=release, wheel=wheel), release.requires
         if not found:
-            self._note(name, demands, self.depth)
+            self._note(name, demands, self.depth, is_final=True)
             self.blame = {demand.by for demand in demands}
 
-    def _note(self, name: str, demands: list[Demand], depth: int) -> None:
-        """Keep the first deepest clash; it is the one nearest to the cause."""
-        if depth > self.depth_of_clash:
-            culprits = _culprits(demands)
-            self.depth_of_clash = depth
-            self.clash = Clash(is_proved=culprits is not None, name=name, demands=culprits or tuple(demands))
+    def _note(self, name: str, demands: list[Demand], depth: int, *, is_final: bool) -> None:
+        """Keep the first deepest clash; it is the one nearest to the cause.
+
+        What a pick contradicts may be met by another pick: it counts where the demands exclude each other, and where
+        nothing else is known.
+        """
+        culprits = _culprits(demands)
+        if depth > self.depth_of_clash if is_final or culprits else self.clash is None:
+            self.depth_of_clash = depth if is_final or culprits else -1
+            demanded = culprits or tuple(demands)
+            self.clash = Clash(is_proved=culprits is not None, name=name, demands=demanded, place=self.place)
 
 
 def _culprits(demands: list[Demand]) -> tuple[Demand, ...] | None:

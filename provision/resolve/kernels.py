@@ -23,11 +23,12 @@ def find_left_out(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[str
     None where neither is known.
     """
     named = {row.package: row.version}
-    for name, rows in wish.gpus:
-        found = find_exclusion(matrix, named, rows[0])
-        if found is not None and not found[0].is_open:
-            return [f"{called(name, rows)} ({_target(rows[0].compute_capability)})"]
-    return [] if row.is_code_optional else _beyond(row, wish)
+    excluded = [
+        f"{called(name, rows)} ({_target(rows[0].compute_capability)})"
+        for name, rows in wish.gpus
+        if (found := find_exclusion(matrix, named, rows[0])) is not None and not found[0].is_open
+    ]
+    return list(dict.fromkeys((*excluded, *([] if row.is_code_optional else _beyond(row, wish)))))
 
 
 def find_unserved(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[tuple[CompanionPackage, list[str]]]:

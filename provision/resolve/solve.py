@@ -55,7 +55,7 @@ __all__ = [
 _CUDA_PIN = re.compile(r"(?:nvidia-[a-z0-9-]+-cu|jax-cuda)([0-9]+)(?![0-9a-z])")
 """A line for a library of CUDA or a plugin of JAX, as PyPI names them, with the CUDA that it is of."""
 _WHEEL_DASHES = 4
-_TENSORFLOW_CPU = "tensorflow-cpu"
+TENSORFLOW_CPU = "tensorflow-cpu"
 """TensorFlow without CUDA under a name of its own, which the facts have no builds of."""
 
 
@@ -282,7 +282,7 @@ def _reject_wheels(wish: Wish, options: tuple[Option, ...], python: str) -> Reje
 
 def _cpu_hints(request: Request) -> tuple[str, ...]:
     lines = (requirement_of(line).name for line in request.requirements)
-    return (f"write `tensorflow` in place of `{_TENSORFLOW_CPU}`, with `--cpu`",) if _TENSORFLOW_CPU in lines else ()
+    return (f"write `tensorflow` in place of `{TENSORFLOW_CPU}`, with `--cpu`",) if TENSORFLOW_CPU in lines else ()
 
 
 def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:

@@ -94,6 +94,25 @@ def test_a_file_without_a_framework_is_a_sentence(image):
     assert "your requirements file names no framework" in answer.err
 
 
+def test_a_project_that_names_its_frameworks_under_extras_is_told_which(provision, folder):
+    extras = 'torch = ["torch>=2"]\nflax = ["jax[cuda12]"]\nxreg = ["jax"]\n'
+    text = '[project]\nname = "x"\nversion = "1"\ndependencies = ["numpy"]\n[project.optional-dependencies]\n' + extras
+    (folder / "pyproject.toml").write_text(text)
+    answer = provision("resolve", "--project", ".")
+    assert answer.code == 2
+    assert "hint: `--extra torch` adds the torch that the project names\n" in answer.err
+    assert "hint: `--extra flax` or `--extra xreg` adds the jax that the project names\n" in answer.err
+
+
+def test_a_tensorflow_that_excludes_the_torch_of_a_list_may_leave_it_the_gpu(image, folder):
+    answer, _ = image("torch==2.2.0\ntensorflow==2.15.0\n")
+    assert answer.code == 3
+    assert "it works with `tensorflow-cpu==2.15.0`, which leaves the GPU alone" in answer.err
+    answer, stack = image("torch==2.2.0\ntensorflow-cpu==2.15.0\n")
+    assert answer.code == 0, answer.err
+    assert set(stack.frameworks) == {"torch"}
+
+
 def test_an_extra_without_a_framework_is_a_sentence(image):
     answer, stack = image(None, "--with", "jupyter")
     assert (answer.code, stack) == (2, None)

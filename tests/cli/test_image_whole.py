@@ -355,6 +355,30 @@ def test_only_what_brought_a_bound_that_cannot_be_met_is_taken_in_an_older_relea
     assert (taken["autoawq"], taken["transformers"], taken["pyarrow"]) == ("0.2.9", "4.55.4", "25.0.1")
 
 
+def test_a_release_that_a_line_names_is_kept_where_a_bound_of_another_package_has_to_give_way(image, index):
+    for name, version in (("numpy", "1.26.4"), ("numpy", "2.4.0"), ("pyarrow", "25.0.1"), ("pyarrow", "26.0.0")):
+        index.add(name, version)
+    for version in ("4.55.4", "4.57.1"):
+        index.add("transformers", version)
+    index.add("autoawq", "0.2.9", "transformers")
+    index.add("demo", "1.0", "pyarrow", "numpy<2")
+    project([f"torch=={TORCH}", "autoawq==0.2.9", "demo"])
+    answer = image("--project", ".", "-o", "out")
+    assert answer.code == 0, answer.err
+    taken = locked()
+    assert (taken["autoawq"], taken["transformers"], taken["pyarrow"]) == ("0.2.9", "4.55.4", "25.0.1")
+
+
+def test_lines_that_a_fact_alone_sets_against_each_other_are_refused_with_that_fact(image, index):
+    index.add("transformers", "4.57.1")
+    index.add("autoawq", "0.2.9", "transformers")
+    project([f"torch=={TORCH}", "autoawq==0.2.9", "transformers==4.57.1"])
+    answer = image("--project", ".", "-o", "out")
+    assert answer.code == 3, answer.err
+    assert "error: your requirements exclude each other\n" in answer.err
+    assert "autoawq >=0.2 needs transformers!=4.57.*, which its metadata does not say: import awq" in answer.err
+
+
 def test_a_line_that_wants_what_another_package_cannot_have_is_refused(image, index):
     for name, version in (("numpy", "1.26.4"), ("numpy", "2.4.0"), ("pyarrow", "25.0.1"), ("pyarrow", "26.0.0")):
         index.add(name, version)

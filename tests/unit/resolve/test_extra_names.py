@@ -56,7 +56,7 @@ def test_one_thing_under_two_names_is_added_once(facts: Matrix) -> None:
     ("typed", "said", "hint"),
     [
         ("numba", "called numba-cuda", "numba-cuda"),
-        ("faiss-gpu", "called faiss", "faiss"),
+        ("faiss-gpu-cuvs", "called faiss", "faiss"),
         ("transformer-engine-cu12", "called transformer-engine", "transformer-engine"),
         ("pytorch-lightning", "called lightning", "lightning"),
         ("sgl-kernel", "called sglang", "sglang"),

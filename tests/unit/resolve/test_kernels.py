@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from provision.assets import asset_dir
 from provision.matrix.canonical import encode_toml
 from provision.matrix.load import Matrix
+from provision.matrix.query import find_gpus
+from provision.resolve.kernels import find_left_out
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal, Stack
@@ -167,6 +170,19 @@ def test_a_gpu_that_a_release_is_known_to_fail_on_leads_to_an_older_one(facts: M
     else:
         assert isinstance(found, Stack)
         assert any(f"torch-tensorrt {version}" in reason.because for reason in found.reasons)
+
+
+def test_all_gpus_that_a_release_is_known_to_fail_on_are_named(facts: Matrix) -> None:
+    row = next(row for row in facts.companions if (row.package, row.version) == ("torch-tensorrt", "2.6.1"))
+    gpus = tuple((name, find_gpus(facts, name)) for name in ("p100", "h100-pcie", "m60"))
+    wish = SimpleNamespace(gpus=gpus, platform="linux/amd64")
+    assert [text.rpartition(" ")[2] for text in find_left_out(facts, row, wish)] == ["(sm_60)", "(sm_52)"]
+
+
+def test_faiss_of_its_own_authors_serves_gpus_that_the_other_does_not(facts: Matrix) -> None:
+    wish = {"torch": "2.8", "gpu": "b200"}
+    assert isinstance(solve(parse_request({**wish, "with": "faiss"}), facts), Refusal)
+    assert requires(solve(parse_request({**wish, "with": "faiss-gpu"}), facts)) == ["faiss-gpu>=1.15"]
 
 
 def test_the_triton_of_the_next_torch_serves_what_that_of_the_last_does_not(facts: Matrix) -> None:

@@ -217,7 +217,7 @@ def extras_page() -> str:
             "## Wheels beside the package index",
             "",
             "What a project publishes with its releases, for one PyTorch, CUDA, C++ ABI and Python each;",
-            "`compat/prebuilt.toml` has the addresses. No fact has a hash of them: where the address answers,",
+            "`compat/prebuilt.toml` has the addresses. Facts have the hash of few: where the address answers,",
             "`provision image` downloads the wheel that fits, locks it by its hash, and nothing is compiled. Where it",
             "does not, and with `--offline`, the package is compiled, and a warning names the wheel. A build that",
             "looks for such a wheel by itself is told not to: only what is locked gets into the image.",

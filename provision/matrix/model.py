@@ -632,12 +632,13 @@ class Extra(Fact):
 
 @record
 class PrebuiltWheels(Fact):
-    """Wheels that a project publishes beside the package index (``prebuilt.toml``, ``[[release]]``); no hash is known.
+    """Wheels that a project publishes beside the package index (``prebuilt.toml``, ``[[release]]``).
 
     ``address`` has the words ``{version}``, ``{cuda}``, ``{torch}``, ``{digits}`` (torch without its dot), ``{abi}``
     and ``{python}``. ``pythons`` maps a minor of torch to Pythons (``3.9 3.10``), and ``builds`` to its builds
     (``cu118 cu121``); where one wheel serves all of a major, ``cuda`` maps that to its word. ``cxx11_abi`` lists the
-    flags of the C++ ABI; empty where any will do.
+    flags of the C++ ABI; empty where any will do. ``sha256`` maps the names of files to the hash that others lock them
+    by, also of files that were added to the release later.
     """
 
     package: str
@@ -648,6 +649,7 @@ class PrebuiltWheels(Fact):
     pythons: dict[str, str]
     cxx11_abi: tuple[int, ...] = ()
     machines: tuple[str, ...]
+    sha256: Mapping[str, str] = NOTHING
 
 
 @record

@@ -725,11 +725,13 @@ def package_warnings(solution: Solution) -> list[str]:
 
 
 def _published(stack: Stack, matrix: Matrix) -> Iterator[str]:
-    """Yield where a wheel of what will be compiled is published; no fact has a hash of it, and the lock can."""
-    from provision.resolve.prebuilt import published_wheels
+    """Yield where a wheel of what will be compiled is published; the lock can have its hash, and a few facts do."""
+    from provision.resolve.prebuilt import hash_of, published_wheels
 
     for name, version, address in published_wheels(stack, matrix):
+        known = hash_of(matrix, name, address)
+        line, how = (f"{address}#sha256={known}", "by this hash") if known else (address, "by hash")
         yield (
             f"{name} is compiled, which takes long; its project publishes {version} as a wheel for this stack, "
-            f"which the line `{name} @ {address}` takes in its place, by hash where that address answers"
+            f"which the line `{name} @ {line}` takes in its place, {how} where that address answers"
         )

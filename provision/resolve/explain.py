@@ -20,7 +20,9 @@ from provision.versions import branch_of, minor_of, parse
 __all__ = [
     "ALTERNATIVES_MAX",
     "GROUPS_SHOWN",
+    "NOT_COMPLETED",
     "OF_BUILDS",
+    "OF_LINES",
     "PAIR_TRIALS_MAX",
     "PAIR_VALUES_MAX",
     "PARTS",
@@ -43,6 +45,12 @@ GROUPS_SHOWN = 4
 
 OF_BUILDS = ("cuda", "gpu", "gpu-library", "driver", "platform")
 """The rules whose word on every known build is a proof only where no other build can exist."""
+
+OF_LINES = "lines"
+"""The rule that lines of a user break among themselves."""
+
+NOT_COMPLETED = "cannot be completed: "
+"""What a rejection says first that is about the packages beside a candidate."""
 
 Trial = Callable[[Request], Any]
 """Returns a list of rejections where a request cannot be met, anything else where it can."""
@@ -67,7 +75,13 @@ def refuse(
     found = trial(core)
     causes = found if isinstance(found, list) else rejections
     is_proved = _is_proved(causes)
-    conflict = tuple(dict.fromkeys(_words(core, request)))
+    worded = core
+    if all(cause.rule == OF_LINES for cause in causes):
+        # Lines that exclude each other do so beside any framework.
+        worded = replace(core, **dict.fromkeys(FRAMEWORKS))
+        said = {cause.because.removeprefix(NOT_COMPLETED) for cause in causes}
+        causes = [Rejection(rule=OF_LINES, is_proved=True, subject="", because=text) for text in sorted(said)]
+    conflict = tuple(dict.fromkeys(_words(worded, request)))
     wanted = " and ".join(f"`{words}`" for words in conflict) or "this request"
     if is_proved:
         message = f"{wanted} cannot be met" if len(conflict) < 2 else f"{wanted} cannot be met together"

@@ -9,10 +9,10 @@ from provision.resolve.requirements import parse_requirements
 from provision.resolve.stack import Stack
 from provision.versions import minor_of, parse, spec_of
 
-__all__ = ["offered_wheels", "possible_wheels", "prebuilt_wheels", "published_wheels"]
+__all__ = ["hash_of", "offered_wheels", "possible_wheels", "prebuilt_wheels", "published_wheels"]
 
-_GUESSED = 3
-"""Releases of a package that are tried where none is known to have a wheel."""
+_TRIED = 5
+"""Releases of a package whose addresses are tried: a wheel may be gone, or have come after its release."""
 
 
 def prebuilt_wheels(
@@ -20,7 +20,7 @@ def prebuilt_wheels(
 ) -> tuple[tuple[str, str], ...]:
     """Return the releases of a package that have a wheel for a build of PyTorch, each with its address.
 
-    No fact has a hash of these files: whoever locks one downloads it.
+    Of few of these files a fact has the hash: whoever locks one downloads it.
 
     Args:
         matrix: The facts.
@@ -43,15 +43,27 @@ def prebuilt_wheels(
         cuda: str | None
         if is_known:
             cuda = build.variant if build.variant in row.builds.get(minor, "").split() else row.cuda.get(major)
-            fits = cuda is not None and python in row.pythons.get(minor, "").split()
         else:
             cuda = build.variant if row.builds else row.cuda.get(major, f"cu{major}")
-            fits = parse(minor) > max(map(parse, row.pythons))
-        if fits:
-            words = {"version": row.version, "cuda": cuda, "torch": minor, "digits": minor.replace(".", "")}
-            words |= {"python": f"cp{python.replace('.', '')}", "abi": str(bool(build.cxx11_abi)).upper()}
-            found.append((row.version, row.address.format(**words)))
+        if cuda is None:
+            continue
+        words = {"version": row.version, "cuda": cuda, "torch": minor, "digits": minor.replace(".", "")}
+        words |= {"python": f"cp{python.replace('.', '')}", "abi": str(bool(build.cxx11_abi)).upper()}
+        address = row.address.format(**words)
+        is_there = python in row.pythons.get(minor, "").split() or _file_of(address) in row.sha256
+        if is_there if is_known else not is_there and parse(minor) > max(map(parse, row.pythons)):
+            found.append((row.version, address))
     return tuple(sorted(found, key=lambda item: parse(item[0]), reverse=True))
+
+
+def hash_of(matrix: Matrix, package: str, address: str) -> str | None:
+    """Return the SHA-256 that a fact has of a wheel that its project publishes."""
+    rows = matrix.rows_where("prebuilt.toml", "release", "package", package.__eq__)
+    return next((row.sha256[file] for row in rows if (file := _file_of(address)) in row.sha256), None)
+
+
+def _file_of(address: str) -> str:
+    return address.rpartition("/")[2]
 
 
 def published_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str], ...]:
@@ -59,7 +71,7 @@ def published_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str]
 
     What a line takes from an address of its own has none.
     """
-    return _wheels(stack, matrix, is_known=True)
+    return _wheels(stack, matrix, is_known=True, most=1)
 
 
 def possible_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str], ...]:
@@ -70,15 +82,15 @@ def possible_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str],
     Returns:
         Name, version and address; of a name the newest releases first.
     """
-    return _wheels(stack, matrix, is_known=False)
+    return _wheels(stack, matrix, is_known=False, most=_TRIED)
 
 
 def offered_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str], ...]:
-    """Return the wheels that projects publish in place of what a stack would compile, those that facts name first."""
-    return (*published_wheels(stack, matrix), *possible_wheels(stack, matrix))
+    """Return the wheels that projects publish in place of what is compiled: a few of each, those of facts first."""
+    return (*_wheels(stack, matrix, is_known=True, most=_TRIED), *possible_wheels(stack, matrix))
 
 
-def _wheels(stack: Stack, matrix: Matrix, *, is_known: bool) -> tuple[tuple[str, str, str], ...]:
+def _wheels(stack: Stack, matrix: Matrix, *, is_known: bool, most: int) -> tuple[tuple[str, str, str], ...]:
     image, torch = stack.image, stack.frameworks.get("torch")
     if image is None or torch is None or stack.python is None:
         return ()
@@ -94,5 +106,5 @@ def _wheels(stack: Stack, matrix: Matrix, *, is_known: bool) -> tuple[tuple[str,
             continue
         bounds = spec_of(",".join(line.specifier for line in own if line.specifier))
         wheels = prebuilt_wheels(matrix, name, build, stack.python, MACHINES[stack.platform], is_known=is_known)
-        found += [(name, *item) for item in wheels if item[0] in bounds][: 1 if is_known else _GUESSED]
+        found += [(name, *item) for item in wheels if item[0] in bounds][:most]
     return tuple(found)

@@ -21,7 +21,7 @@ from provision.records import replace
 from provision.resolve.assemble import Solution, assemble, find_installer
 from provision.resolve.bases import Base, choose_base, choose_cuda_image
 from provision.resolve.environment import MACHINES, Clash, Environment, cuda_runtime, wheel_rank
-from provision.resolve.explain import Proof, refuse
+from provision.resolve.explain import NOT_COMPLETED, OF_LINES, Proof, refuse
 from provision.resolve.kernels import reject_triton, serve_extras
 from provision.resolve.named import AddressLine, address_lines, implied_by, lines_about, named_lines
 from provision.resolve.needs import close
@@ -627,11 +627,12 @@ def complete(
         solved = close(matrix, wish, options, python, base.glibc, extras, more)
         if isinstance(solved, Clash):
             parts = {demand.part for demand in solved.demands}
+            own = {"requirements", "constraints"}
             return Rejection(
-                rule="requirements" if {"requirements", "constraints"} & parts else "packages",
+                rule=OF_LINES if solved.is_proved and parts <= own else "requirements" if own & parts else "packages",
                 is_proved=solved.is_proved,
                 subject=subject,
-                because=f"cannot be completed: {solved.sentence}",
+                because=f"{NOT_COMPLETED}{solved.sentence}",
                 facts=(
                     *(option.fact for option in options),
                     *(fact for demand in solved.demands for fact in demand.facts),

@@ -88,6 +88,15 @@ def test_a_flag_against_the_file_is_refused_with_both_lines(image):
     assert "`--torch 2.3` and `torch==2.4.1` in requirements.txt, line 2 cannot be met together" in answer.err
 
 
+def test_lines_that_exclude_each_other_are_refused_without_the_framework_beside_them(image):
+    answer, _ = image("torch==2.6\nnumpy<1\nnumpy>2\n")
+    assert answer.code == 3
+    first, second = answer.err.splitlines()[:2]
+    assert "`numpy<1` in requirements.txt, line 2 and `numpy>2` in requirements.txt, line 3 cannot be met" in first
+    assert second == "  because your requirements file needs numpy<1 and your requirements file needs numpy>2"
+    assert "torch" not in first
+
+
 def test_a_file_without_a_framework_is_a_sentence(image):
     answer, stack = image("einops\n")
     assert (answer.code, stack) == (2, None)

@@ -6,7 +6,7 @@ import pytest
 
 from provision.matrix.load import Matrix
 from provision.records import replace
-from provision.resolve.prebuilt import possible_wheels, prebuilt_wheels, published_wheels
+from provision.resolve.prebuilt import offered_wheels, possible_wheels, prebuilt_wheels, published_wheels
 from provision.resolve.request import parse_request
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal, Stack
@@ -61,12 +61,32 @@ def test_a_newer_torch_may_have_a_wheel_that_no_fact_names(facts: Matrix) -> Non
 
 
 def test_few_releases_are_tried_and_none_is_named_before_it_was(facts: Matrix) -> None:
-    found = solve(parse_request({"torch": "2.9.1", "python": "3.12", "with": "flash-attn"}), facts, is_image=True)
+    found = solve(parse_request({"torch": "2.10.0", "python": "3.12", "with": "flash-attn"}), facts, is_image=True)
     assert isinstance(found, Stack)
     tried = possible_wheels(found, facts)
-    assert [version for _, version, _ in tried] == ["2.8.3.post1", "2.8.3", "2.8.2"]
+    assert [version for _, version, _ in tried] == ["2.8.3.post1", "2.8.3", "2.8.2", "2.8.1", "2.8.0.post2"]
     assert published_wheels(found, facts) == ()
     assert not any("publishes" in text for text in found.warnings)
+
+
+def test_a_wheel_that_came_later_is_named_with_the_hash_that_others_lock_it_by(facts: Matrix) -> None:
+    wish = {"torch": "2.9.1", "cuda": "12.8", "python": "3.12", "with": "flash-attn"}
+    found = solve(parse_request(wish), facts, is_image=True)
+    assert isinstance(found, Stack)
+    ((_, version, address),) = published_wheels(found, facts)
+    assert version == "2.8.3"
+    assert any(f"`flash-attn @ {address}#sha256=4e2f9e39" in text for text in found.warnings)
+    other = solve(parse_request(wish | {"python": "3.11"}), facts, is_image=True)
+    assert isinstance(other, Stack)
+    assert published_wheels(other, facts) == ()
+    assert other.image is not None
+    assert other.image.compiled == ("flash-attn",)
+
+
+def test_an_older_wheel_is_tried_where_the_address_of_the_newest_does_not_answer(facts: Matrix) -> None:
+    found = solve(parse_request({"torch": "2.8.0", "python": "3.12", "with": "flash-attn"}), facts, is_image=True)
+    assert isinstance(found, Stack)
+    assert [version for _, version, _ in offered_wheels(found, facts)][:2] == ["2.8.3.post1", "2.8.3"]
 
 
 def test_a_wheel_for_one_build_alone_is_named_for_that_build(facts: Matrix) -> None:

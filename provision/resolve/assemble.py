@@ -19,7 +19,15 @@ from provision.matrix.query import (
     serves,
 )
 from provision.records import record, replace
-from provision.resolve.environment import MACHINES, Demand, Environment, Pick, cuda_runtime, solve_environment
+from provision.resolve.environment import (
+    MACHINES,
+    Demand,
+    Environment,
+    Pick,
+    applies,
+    cuda_runtime,
+    solve_environment,
+)
 from provision.resolve.fit import open_bounds
 from provision.resolve.foreign import base_cuda, known_base, name_and_tag
 from provision.resolve.halves import bounds_of, layer_of
@@ -27,7 +35,7 @@ from provision.resolve.kernels import find_codeless, find_unlisted
 from provision.resolve.named import named_lines
 from provision.resolve.options import Option, fact_of, index_of, index_requires
 from provision.resolve.request import AUTO, CPU
-from provision.resolve.requirements import is_wheel, parse_requirements
+from provision.resolve.requirements import is_wheel, parse_requirements, requirement_of
 from provision.resolve.rules import (
     Wish,
     as_derived,
@@ -502,6 +510,17 @@ def _lines_for(option: Option, wish: Wish, python: str | None) -> str:
     )
 
 
+def _cuda_lines(wish: Wish, python: str | None) -> list[str]:
+    """Return the user's lines that hold a library of CUDA to releases, and with it the build of the framework."""
+    lines = [line for line in (*wish.request.requirements, *wish.request.constraints) if line.startswith("nvidia-")]
+    needed = [(line, requirement_of(line)) for line in lines if python is not None]
+    return [
+        line
+        for line, item in needed
+        if item.specifier and (not item.marker or applies(str(item.marker), python or "", MACHINES[wish.platform]))
+    ]
+
+
 def _option_reason(option: Option, wish: Wish, python: str | None, *, is_held: bool) -> Reason:
     wanted = getattr(wish.request, option.framework)
     if option.framework == "cuda":
@@ -528,7 +547,8 @@ def _option_reason(option: Option, wish: Wish, python: str | None, *, is_held: b
         elif wish.gpus or wish.request.driver is not None:
             because += f"; {option.variant} is its newest build that serves the GPU and the driver"
         else:
-            because += f"; {option.variant} is its newest build that does"
+            held = " and ".join(f"`{line}`" for line in _cuda_lines(wish, python)[:2])
+            because += f"; {option.variant} is its newest build that {f'goes with {held}' if held else 'does'}"
     elif option.system_cuda:
         because += "; its wheel brings no CUDA, so an nvidia/cuda image does"
     return Reason(subject=option.framework, because=because, facts=(option.fact,))

@@ -214,7 +214,7 @@ def _user_demands(
         name: option.variant for option in options for name in (option.framework, *companions_of(matrix, option))
     }
     demands, direct = _requirement_demands(lines, "your requirements file", "requirements", wish, python, variants)
-    more, _ = _requirement_demands(bounds, "your constraints", "constraints", wish, python, variants)
+    more, _ = _requirement_demands(bounds, "your constraints file", "constraints", wish, python, variants)
     return [*demands, *more], direct
 
 

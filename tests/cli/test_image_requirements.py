@@ -97,6 +97,14 @@ def test_lines_that_exclude_each_other_are_refused_without_the_framework_beside_
     assert "torch" not in first
 
 
+def test_a_library_of_cuda_that_moves_the_stack_to_another_build_is_named(image):
+    answer, stack = image("torch==2.6\nnvidia-cudnn-cu12==9.5.1.17\n")
+    assert answer.code == 0, answer.err
+    assert stack.variant == "cu126"
+    (reason,) = (item.because for item in stack.reasons if item.subject == "torch")
+    assert reason.endswith("; cu126 is its newest build that goes with `nvidia-cudnn-cu12==9.5.1.17`")
+
+
 def test_a_file_without_a_framework_is_a_sentence(image):
     answer, stack = image("einops\n")
     assert (answer.code, stack) == (2, None)

@@ -61,7 +61,7 @@ FAMILIES: Mapping[str, frozenset[str]] = {
         "get-pip": "B10",
         "shell": "B16 B17",
         "glibc": "B07",
-        "index": "C02 C04 C05 C08 C18 C20",
+        "index": "C02 C04 C05 C08 C18 C20 C30",
         "isolation": "N02 X01 X02",
         "key": "S04",
         "moved": "B06 B08 C06 C10 C16 C22 C26 N05",

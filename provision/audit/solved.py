@@ -349,12 +349,15 @@ def _likely(matrix: Matrix, asked: Asked) -> Asked:
     """Return a command as it likely is: a mirror has what PyPI has, and an index of PyTorch nothing else."""
     install = asked.install
     own = [index for index in install.indexes if not index.is_explicit and index.kind != "channel"]
+    pages = matrix.setting("audit_rules.toml", "wheel_pages").entries
+    held = {page: names for page, names in pages.items() if any((index.url or "").startswith(page) for index in own)}
+    own = [index for index in own if not (index.url or "").startswith(tuple(pages))]
     if not _is_mirrored(install) and not all(is_pytorch_index(matrix, index.url) for index in own):
         return asked
     if not (install.is_complete or install.is_index_known):
         return asked
     family = {item.name for item in asked.origins.values() if not item.version}.intersection(_FAMILY) if own else ()
-    opaque = tuple(dict.fromkeys((*asked.problem.opaque, *sorted(family))))
+    opaque = tuple(dict.fromkeys((*asked.problem.opaque, *sorted(family), *" ".join(held.values()).split())))
     return replace(asked, problem=replace(asked.problem, is_open=False, opaque=opaque))
 
 

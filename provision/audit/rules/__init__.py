@@ -74,6 +74,7 @@ SCOPES: dict[str, str] = {
     "C27": "command package",
     "C28": "refused",
     "C29": "unencrypted",
+    "C30": "stage backend",
     "D01": "driver framework|pytorch|base-frameworks",
     "D02": "cuda target framework",
     "D03": "command",
@@ -162,6 +163,8 @@ def _of_installs(environment: Environment) -> Iterator[str]:
         for index in install.indexes:
             if index.kind in ("extra", "find-links"):
                 yield "extra-index"
+            if index.kind == "backend":
+                yield "backend"
             if (index.url or "").lower().startswith("http://"):
                 yield "plain-index"
     for _, requirement in environment.requirements():

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from provision.audit.companions import fact_ids, needs_of
-from provision.audit.model import Environment, Finding, Options
+from provision.audit.model import WARN, Environment, Finding, Install, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import admits, standing
+from provision.audit.wanted import Wanted, admits, standing
 from provision.matrix.load import Matrix
 from provision.versions import parse
 
 ID = "C11"
 
 _PULLERS = ("vllm", "xformers", "torchtext")
+_FAMILY = ("torch", "torchaudio", "torchvision")
 _BESIDE_A_BASE = "torchtext"
 """In one command with torch an installer refuses it, which another rule tells with the ways out."""
 
@@ -52,4 +53,12 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             reasons=(f"the metadata of {requirement.name} {version} asks torch{needs}",),
             hint=f"{requirement.name} {best} is the newest for torch {have}" if best else "",
             facts=fact_ids(matrix, requirement.name, version),
+            # A later command takes the other torch, and what was there before is gone.
+            severity=WARN if _is_replaced(install, torch) else "",
         )
+
+
+def _is_replaced(install: Install, torch: Wanted) -> bool:
+    """Tell whether an installer may put another torch in the place of the one that stands."""
+    is_bound = any(item.name in _FAMILY and item.version is not None for item in install.requirements)
+    return not is_bound and install.span != torch.install.span and torch.install.installer in ("pip", "uv", "base")

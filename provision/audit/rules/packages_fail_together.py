@@ -121,8 +121,8 @@ def _sides(environment: Environment, matrix: Matrix, options: Options, torch: Wa
     for install, requirement in environment.requirements():
         name = requirement.name
         if name in known and name not in sides and name not in FRAMEWORKS and requirement.version is None:
-            # An open wish comes to one release too.
-            sides |= _taken(environment, matrix, options, name, requirement)
+            # An open wish comes to one release too, and one for a page of wheels to some release.
+            sides |= _taken(environment, matrix, options, name, requirement) or _any(matrix, install, requirement)
         elif name in bringing:
             sides |= _brought(environment, matrix, options, install, requirement, known.difference(sides, FRAMEWORKS))
     if torch is not None and torch.version is not None:
@@ -156,6 +156,17 @@ def _taken(
     verb = "takes" if requirement.name == name else "brings"
     because = f"as of {matrix.dated} `{requirement.text}` {verb} {name} {taken[0]}"
     return {name: _Side(versions=taken, requirement=requirement, because=because, is_likely=not is_sure)}
+
+
+def _any(matrix: Matrix, install: Install, requirement: Requirement) -> dict[str, _Side]:
+    """Return all that a wish admits where a page of wheels is asked, whose releases are those of the index."""
+    pages = matrix.setting("audit_rules.toml", "wheel_pages").entries
+    package = matrix.published(requirement.name)
+    is_sure = install.is_certain and not install.is_dry and requirement.applies is True and requirement.url is None
+    if package is None or not is_sure or not any((item.url or "").startswith(tuple(pages)) for item in install.indexes):
+        return {}
+    fitting = tuple(version for version in package.versions if admits(requirement.specifier, version))
+    return {requirement.name: _Side(versions=fitting, requirement=requirement)} if fitting else {}
 
 
 def _brought(

@@ -14,6 +14,7 @@ __all__ = ["complete"]
 
 _SONAME = re.compile(r"lib([A-Za-z]+(?:_host)?)(?:_[a-z_]+)?\.so(?:\.([0-9]+))?")
 _SUFFIX = re.compile(r"-cu([0-9]{2})")
+_ABI_TAG = re.compile(r"\.cpython-3([0-9]{1,2})")
 _CUDA_OF_WHEELS = r"\bnvidia-[a-z-]{3,20}-cu(1[1-9])\b"
 
 
@@ -96,6 +97,28 @@ def _module_package(values: Mapping[str, str], case: Case) -> str | None:
     return row.package if row is not None else module or None
 
 
+def _extension_package(values: Mapping[str, str], case: Case) -> str | None:
+    """Name what pip calls the package of a compiled extension, by its folder, else by its file; those of the facts."""
+    names = (values.get("folder"), values.get("extension", "").partition(".")[0])
+    rows = {row.id: row.package.split()[0] for row in case.matrix.rows("diagnoses.toml", "module")}
+    found = [rows.get(name, name.replace("_", "-")) for name in names if name]
+    known = {row.package for row in case.matrix.rows("prebuilt.toml", "release")}
+    return next((name for name in found if name in known), None)
+
+
+def _extension_wheel(values: Mapping[str, str], case: Case) -> str | None:
+    """Name the newest wheel of an extension that its project publishes for the PyTorch and Python of the case."""
+    from provision.resolve.prebuilt import prebuilt_wheels
+
+    package, build = _extension_package(values, case), _build(case)
+    tag = _ABI_TAG.search(values.get("extension", ""))
+    python = f"3.{tag[1]}" if tag is not None else values.get("python")
+    if package is None or build is None or python is None:
+        return None
+    wheels = prebuilt_wheels(case.matrix, package, build, python, "x86_64")
+    return wheels[0][1] if wheels else None
+
+
 def _system_package(values: Mapping[str, str], case: Case) -> str | None:
     """Name the packages that bring a library of the system, as the newest system of the facts calls them."""
     library = values.get("library")
@@ -128,6 +151,8 @@ _READERS: Mapping[str, Callable[[Mapping[str, str], Case], str | None]] = {
     "toolkit_package": _toolkit_package,
     "branch": _branch,
     "module_package": _module_package,
+    "extension_package": _extension_package,
+    "extension_wheel": _extension_wheel,
     "system_package": _system_package,
     "torchvision": _torchvision,
 }

@@ -53,7 +53,7 @@ class Message:
 def fill(steps: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
     """Return steps with their places filled, without those for which a value is not known.
 
-    A step behind one that was filled stands in for it where both begin with the same two words, and is left out.
+    Steps behind one that was filled stand in for it where they begin with the same two words, and are left out.
 
     Args:
         steps: Sentences with places such as ``{library}``.
@@ -63,7 +63,7 @@ def fill(steps: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
     before: list[str] = []
     for step in steps:
         names = _PLACE.findall(step)
-        if not all(name in values for name in names) or (not names and step.split()[:2] == before):
+        if not all(name in values for name in names) or step.split()[:2] == before:
             continue
         before = step.split()[:2] if names else []
         found.append(_PLACE.sub(lambda place: values[place[1]], step))

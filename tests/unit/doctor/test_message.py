@@ -23,9 +23,17 @@ def test_step_without_its_value_is_left_out() -> None:
     assert fill(("Take {what}.", "Take another."), {}) == ("Take another.",)
 
 
-def test_filled_step_takes_the_place_of_the_one_behind_it() -> None:
-    steps = ("Take the {what}.", "Take the other.", "Look.")
-    assert fill(steps, {"what": "first"}) == ("Take the first.", "Look.")
+def test_filled_step_takes_the_place_of_those_behind_it() -> None:
+    steps = ("Take the {what}.", "Take the {kind}.", "Take the other.", "Look.")
+    assert fill(steps, {"what": "first", "kind": "second"}) == ("Take the first.", "Look.")
+    assert fill(steps, {"kind": "second"}) == ("Take the second.", "Look.")
+
+
+def test_wheel_of_an_extension_is_named_for_a_python_that_the_text_tells_alone() -> None:
+    _, steps = first(
+        "torch_scatter/_version_cuda.so: undefined symbol: _ZN3c1017RegisterOperatorsD1Ev\ntorch 2.1.0+cu121"
+    )
+    assert ".whl" not in steps
 
 
 @pytest.mark.parametrize(
@@ -41,6 +49,18 @@ def test_filled_step_takes_the_place_of_the_one_behind_it() -> None:
         ("nvcc fatal   : Unsupported gpu architecture 'compute_89'", "nvcc.arch-unknown", "CUDA 11.8 or newer"),
         ("unsupported GNU version! gcc versions later than 13 are not supported!", "nvcc.host-compiler", "g++-13"),
         ("kernel headers for kernel 6.8.0-49-generic cannot be found", "driver.no-headers", "headers-6.8.0-49-generic"),
+        (
+            "ImportError: site-packages/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
+            "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcE\ntorch 2.6.0+cu124",
+            "torch.extension-abi",
+            "+cu12torch2.6cxx11abiFALSE-cp311-cp311-linux_x86_64.whl'`",
+        ),
+        (
+            "OSError: lib/python3.10/site-packages/torch_scatter/_version_cuda.so: undefined symbol: "
+            "_ZN3c1017RegisterOperatorsD1Ev\nPyTorch version: 2.1.0+cu121",
+            "torch.extension-abi",
+            "torch-2.1.0%2Bcu121/torch_scatter-2.1.2%2Bpt21cu121-cp310-cp310-linux_x86_64.whl'`",
+        ),
     ],
 )  # fmt: skip
 def test_facts_are_named(text: str, diagnosis: str, part: str) -> None:

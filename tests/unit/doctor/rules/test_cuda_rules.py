@@ -365,7 +365,7 @@ _FLASH = "ImportError: /v/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: und
     ("symbol", "said"),
     [
         ("NS_14SourceLocationENSt7__cxx1112basic_stringIcE", "It was compiled with the C++11 ABI"),
-        ("NS_14SourceLocationESs", "It was compiled with the C++ ABI from before C++11"),
+        ("NS_14SourceLocationESs", "It has the C++ ABI from before C++11"),
         ("v", ""),
     ],
     ids=["new-abi", "old-abi", "no-string"],
@@ -373,12 +373,16 @@ _FLASH = "ImportError: /v/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: und
 def test_extension_for_another_torch_names_itself_the_torch_and_the_abi(symbol, said):
     case = Case(MATRIX, machines.snapshot(machines.hgx_h100()), texts=[("pasted", f"{_FLASH}{symbol}")])
     (finding,) = diagnose(case).causes
-    wheel = (
-        "Take the release and the wheel of flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so that were made for torch"
-    )
-    assert any(step.startswith(f"{wheel} 2.8.0") for step in finding.fix)
-    assert sum(step.startswith("Take the release and the wheel") for step in finding.fix) == 1
-    assert [step.partition(" (")[0] for step in finding.fix if "It was compiled" in step] == ([said] if said else [])
+    wheel = "Take the wheel of flash-attn that was made for torch 2.8.0: "
+    assert [step.startswith(wheel) for step in finding.fix if step.startswith("Take the ")] == [True]
+    assert [step.partition(" (")[0] for step in finding.fix if "in the symbol" in step] == ([said] if said else [])
+
+
+def test_extension_without_a_known_wheel_is_named_with_the_torch_it_needs():
+    text = f"{_FLASH}v".replace("flash_attn_2_cuda", "_ext")
+    (finding,) = diagnose(Case(MATRIX, machines.snapshot(machines.hgx_h100()), texts=[("pasted", text)])).causes
+    wheel = "Take the release and the wheel of _ext.cpython-312-x86_64-linux-gnu.so that were made for torch 2.8.0"
+    assert [step.startswith(wheel) for step in finding.fix if step.startswith("Take the ")] == [True]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,9 @@ __all__ = ["guess", "patterns_of"]
 _NEAR_LINES = 30
 """So near to the line that most likely failed something is still said of this failure."""
 
+_EXCERPT_LINES = 3
+"""Of a text this short somebody chose each line: it needs none that reads like an error."""
+
 _MILD = re.compile(
     r"\b(?:WARN|Warning|WARNING|INFO|DEBUG|DEPRECATION)\b|(?:^|\s)[WID](?:[0-9]{4}| tensorflow)|[a-z]Warning: "
     r"|^[\[\s0-9.\]]{6,20} |NUMA node|load dynamic library|, accepting |\.so\.\*"
@@ -47,18 +50,26 @@ def guess(case: Case) -> tuple[str, Sign] | None:
         for quote in case.find_all(*patterns)
         if quote.where in names and not _MILD.search(quote.line)
     ]
-    suspects = {where: find_suspect(names[where]) for where in {quote.where for _, quote, _ in found}}
+    failing = {where: _failing_line(names[where]) for where in {quote.where for _, quote, _ in found}}
     near = [
         (order, distance, diagnosis, quote)
         for order, quote, diagnosis in found
-        if (suspect := suspects[quote.where]) is not None
-        and (distance := abs(quote.number + 1 - suspect.number)) <= _NEAR_LINES
+        if (number := failing[quote.where]) is not None and (distance := abs(quote.number - number)) <= _NEAR_LINES
     ]
     if not near:
         return None
     _, _, diagnosis, quote = min(near, key=_rank)
     sign = hint(quote, confidence="low", unseen=("a message that names the cause: this one only speaks of it",))
     return (diagnosis, sign) if sign is not None else None
+
+
+def _failing_line(text: str) -> int | None:
+    """Return the number, from 0, of the line that most likely failed; of a short excerpt the last one may be it."""
+    suspect = find_suspect(text)
+    if suspect is not None:
+        return suspect.number - 1
+    lines = text.rstrip().splitlines()
+    return len(lines) - 1 if 0 < len(lines) <= _EXCERPT_LINES else None
 
 
 def _rank(row: tuple[int, int, str, Quote]) -> tuple[bool, int, int]:

@@ -97,8 +97,10 @@ def diagnose(case: Case) -> Report:
             continue
         if sign is not None:
             signs[name] = sign
-    if case.texts and not signs and (guessed := read_status(case) or guess(case)) is not None:
-        signs[guessed[0]] = guessed[1]
+    if case.texts and all(case.matrix.diagnoses[name].is_last_resort for name in signs):
+        # What only tells that something failed yields to whatever else can be read in the text.
+        guessed = read_status(case) or guess(case)
+        signs = dict([guessed]) if guessed is not None else signs
     facts = case.matrix.diagnoses
     reasons = {name: _causes_of(name, signs, facts) for name in signs}
     roots = [name for name in signs if not reasons[name]]

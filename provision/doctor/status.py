@@ -13,8 +13,9 @@ from provision.matrix.model import ApiError
 __all__ = ["read_status"]
 
 _SPEAKERS = {
-    "cuda": r"\bcuda(?!_?(?:home|path|root|visible|version))\w{0,40}|\bcu(?:Init|Ctx|Device|Mem|Module|Launch|Stream"
-    r"|Event|Get|Func|Link|Graph|Tex|Array|IpcGet|IpcOpen|DriverGet)\w{0,40}|\bCUresult|\bGPUassert|\bnvcuda\w{0,12}",
+    "cuda": r"(?<![\w/\\.-])cuda(?!_?(?:home|path|root|visible|version))\w{0,40}|\bcu(?:Init|Ctx|Device|Mem|Module"
+    r"|Launch|Stream|Event|Get|Func|Link|Graph|Tex|Array|IpcGet|IpcOpen|DriverGet)\w{0,40}"
+    r"|\bCUresult|\bGPUassert|\bnvcuda\w{0,12}",
     "cublas": r"\bcublas\w{0,40}",
     "cudnn": r"\bcudnn\w{0,40}",
     "nccl": r"\bnccl\w{0,40}",
@@ -24,7 +25,7 @@ _SPEAKERS = {
 """Library → how lines name it or its functions; what is not here is told by the names of its statuses alone."""
 
 _FAILED = (
-    r"(?:\(.{0,60}?\))?[^0-9\n]{0,40}?(?:error|failure|err|failed|code|status|returned|result|errno)"
+    r"(?:\(.{0,60}?\))?(?:(?!exit)[^0-9\n]){0,40}?(?:error|failure|err|failed|code|status|returned|result|errno)"
     r"(?: (?:with|code|number|no|status|error|value|returned|of|result))*\W{0,5}"
 )
 _NUMBER = r"(?P<number>[0-9]{1,4})\b(?![.:x][0-9]|\s?(?:/|%|[KMG]i?B\b|times\b|devices?\b|GPUs?\b|of\b))"

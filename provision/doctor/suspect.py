@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from provision.doctor.case import Case
 from provision.doctor.stack import driver_of, torch_of
-from provision.matrix.model import ErrorMeaning
 from provision.probe.clean import clean_line
 from provision.records import record
 
-__all__ = ["Suspect", "find_meaning", "find_suspect", "name_versions"]
+__all__ = ["Suspect", "find_suspect", "name_versions"]
 
 _LINE_CHARACTERS = 240
 
 _EXCEPTION = re.compile(
     r"(?:\S{0,40}[\s:\]]{1,4})?(?:[A-Za-z_][\w.]{0,80}\.)?[A-Z]\w{0,60}(?:Error|Exception|Exit|Interrupt)\b: ?\S"
 )
-_RAISED = re.compile(r"(?:^|[\s\"'|\]])(?:[A-Za-z_][\w.]{0,80}\.)?[A-Z]\w{0,60}(?:Error|Exception)\b(?:: ?|\([\"'])\S")
+_RAISED = re.compile(
+    r"(?:^|[\s\"'|\]])(?:[A-Za-z_][\w.]{0,80}\.)?(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception)\b(?:: ?|\([\"'])\S"
+)
 _FATAL = re.compile(r"\b(?:NVRM: |Kernel panic|BUG: |Oops: |segfault at |Call Trace)", re.IGNORECASE)
 _BAD = re.compile(
     r"\b(?:fail|failed|failure|cannot|could not|unable|fatal|abort(?:ed)?|not found|denied|panic|insufficient"
@@ -105,21 +105,6 @@ def find_suspect(text: str) -> Suspect | None:
     line = clean_line(lines[number], _LINE_CHARACTERS)
     layer, _, step = next(row for row in _LAYERS if row[1].search(line))
     return Suspect(number=number + 1, line=line, where=f"it comes from {layer}", next=step)
-
-
-def find_meaning(case: Case, suspect: Suspect | None) -> ErrorMeaning | None:
-    """Return what the facts say of the error in the line that most likely failed, else of the first one in the text.
-
-    Args:
-        case: The text, and the facts.
-        suspect: The line, where there is one.
-    """
-    rows: Sequence[ErrorMeaning] = case.matrix.rows("diagnoses.toml", "meaning")
-    if suspect is not None:
-        for row in rows:
-            if any(re.search(pattern, suspect.line, re.IGNORECASE) for pattern in row.patterns):
-                return row
-    return next((row for row in rows if case.find(*row.patterns)), None)
 
 
 def name_versions(case: Case) -> tuple[str, ...]:

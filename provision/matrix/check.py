@@ -315,7 +315,6 @@ _ORDER: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("diagnoses.toml", "diagnosis"): lambda row: row.id,
     ("diagnoses.toml", "api_error"): lambda row: (row.library, row.number),
     ("diagnoses.toml", "claim"): lambda row: row.id,
-    ("diagnoses.toml", "meaning"): lambda row: row.id,
     ("diagnoses.toml", "module"): lambda row: row.id,
     ("diagnoses.toml", "soname"): lambda row: row.id,
     ("performance.toml", "floor"): lambda row: row.id,

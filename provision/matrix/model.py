@@ -822,6 +822,11 @@ class Diagnosis(Fact):
     is_pasted: bool = False
     runbook: str
 
+    @property
+    def is_last_resort(self) -> bool:
+        """Whether its messages only tell that something failed: a generic row of low confidence."""
+        return self.message_kind == "generic" and self.message_confidence == "low"
+
 
 @record
 class Soname(Fact):
@@ -863,19 +868,6 @@ class Claim(Fact):
     says: str
     of: Mapping[str, str]
     example: str
-
-
-@record
-class ErrorMeaning(Fact):
-    """What an error says that has many causes, for texts that no diagnosis knows (``diagnoses.toml``, ``[[meaning]]``).
-
-    ``patterns`` are regular expressions for a line, ``meaning`` one clause, and ``next`` what to do then.
-    """
-
-    id: str
-    patterns: tuple[str, ...]
-    meaning: str
-    next: str
 
 
 @record
@@ -1495,7 +1487,6 @@ ARRAY_OF: dict[str, dict[str, type]] = {
         "diagnosis": Diagnosis,
         "api_error": ApiError,
         "claim": Claim,
-        "meaning": ErrorMeaning,
         "module": ModulePackage,
         "soname": Soname,
     },

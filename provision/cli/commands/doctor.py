@@ -41,7 +41,7 @@ from provision.doctor.case import Case
 from provision.doctor.engine import Report, diagnose
 from provision.doctor.needles import keep_needles
 from provision.doctor.ranks import Ranks, read_ranks
-from provision.doctor.suspect import find_meaning, find_suspect, name_versions
+from provision.doctor.suspect import find_suspect, name_versions
 from provision.errors import MissingDependencyError, UnknownError, UsageError, VerificationFailedError, shown
 from provision.matrix.load import Matrix
 from provision.probe.clean import clean_line
@@ -242,19 +242,17 @@ def _unknown(name: str, text: str, matrix: Matrix, ranks: Sequence[str] = ()) ->
     suspect = find_suspect(text)
     case = Case(matrix, None, ((name, text),))
     versions = name_versions(case)
-    meaning = find_meaning(case, suspect)
     return UnknownError(
         f"nothing in {name} is a known sign of a failure",
         because=(
             *ranks,
             *((f"line {suspect.number} most likely failed: {suspect.line}",) if suspect else ()),
-            *((meaning.meaning,) if meaning else ()),
             *((suspect.where,) if suspect and suspect.where else ()),
             *((f"the text names {', '.join(versions)}",) if versions else ()),
-            *(() if suspect or meaning else ("no line of it reads like an error",)),
+            *(() if suspect else ("no line of it reads like an error",)),
         ),
         hints=(
-            *((meaning.next,) if meaning else (suspect.next,) if suspect else ()),
+            *((suspect.next,) if suspect else ()),
             *((_NCCL_HINT,) if re.search("nccl", text, re.IGNORECASE) else ()),
             _LOOK_HINT,
         ),

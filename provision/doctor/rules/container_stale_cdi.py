@@ -21,6 +21,7 @@ SYMPTOMS = (
     r"failed to (?:load|parse|unmarshal) CDI Spec",
     r"CDI device injection failed|failed to inject devices: .{0,60}CDI",
     r"failed to stat CDI host device",
+    r"failed to fulfil mount request: .{0,120}(?:libcuda|libnvidia|nvidia-)",
 )
 
 

@@ -22,7 +22,12 @@ SYMPTOMS = (
     r"number of) .{0,12}GPUs",
     r"(?:Requested|You requested) .{0,30}(?:GPU|gpu|device)s?\b.{0,60}(?:but|"
     r"only) .{0,30}(?:[1-9][0-9]? (?:available|visible|GPU)|has(?: only)?: \[[0-9])",
-    r"specifies invalid or unsupported gpu id",
+    r"specifies invalid or unsupported gpu id|device index out of range|your machine only has: \[[0-9]",
+    r"not enough (?:cuda |CUDA )?(?:devices|GPUs)\b|No slot \W[0-9]{1,3}\W specified on host",
+    r"(?:num_gpus|gpus|devices|nproc_per_node|world_size)\b.{0,40}(?:must be|should be|has to be) (?:less|smaller|"
+    r"fewer).{0,40}(?:number of |available|visible)",
+    r"Requested device.{0,40}but only [0-9]{1,3} (?:device|GPU)|[0-9]{1,3} GPUs? (?:are |is )?(?:required|requested|"
+    r"needed),? but (?:only )?[0-9]",
 )
 
 

@@ -31,7 +31,9 @@ SYMPTOMS = (
     r"failure|returned|failed)(?: with error)?(?: code)?\W{1,4}(?:35|36|222)\b(?! ?(?:[KMG]i?B|%|/))",
     r"not implemented for CUDA below version|cudaErrorUnsupportedPtxVersion|cudaErrorCallRequiresNewerDriver|"
     r"CUDA_ERROR_INSUFFICIENT_DRIVER|API call is not supported in the installed CUDA driver",
-    r"CUTENSOR_STATUS_INSUFFICIENT_DRIVER",
+    r"CUTENSOR_STATUS_INSUFFICIENT_DRIVER|CUDA Driver version found is [0-9]{4,6}\. Minimum requirement is",
+    r"Driver missing function: cu[A-Z]",
+    r"old CUDA driver detected",
 )
 
 

@@ -20,6 +20,8 @@ SYMPTOMS = (
     r"fabric manager .{0,60}interface version .{0,60}(?:don't|doesn't|does not) match",
     r"init(?:iali[sz]ation)? failure: 802\b",
     r"NVSwitch driver version .{0,60}(?:(?:don't|doesn't|does not) match|mismatch)",
+    r"fabric.?manager\W.{0,60}failed to initiali[sz]e",
+    r"[Ff]ailed to (?:start|initiali[sz]e) .{0,20}(?:NVSwitch|fabric ?manager)",
 )
 
 _UNIT = "nvidia-fabricmanager"

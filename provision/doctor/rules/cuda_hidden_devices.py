@@ -30,6 +30,7 @@ SYMPTOMS = (
     r"Environment for task type \[GPU\] not found|XGBoostError: .{0,60}Must have at least one device|"
     r"your CUDA device is not set properly|No compatible CUDA device is available|"
     r"find/initialize a specified accelerator device",
+    r"no compatible GPUs were discovered|unable to locate gpu dependency libraries",
 )
 
 

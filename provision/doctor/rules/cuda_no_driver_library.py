@@ -22,6 +22,8 @@ SYMPTOMS = (
     r"libnvidia-ml\.so(?:\.1)?: cannot open shared object",
     r"NVML_ERROR_LIBRARY_NOT_FOUND|CUDA driver library cannot be found|Failed to open libnvidia-ml|"
     r"CUDA driver (?:is )?not (?:found|functional)|CudaSupportError: Error at driver init",
+    r"CUDA\.jl did not successfully initialize|UndefVarError: `?libcuda`? not defined",
+    r"dynamically load the .{0,4}(?:cuda|nvcuda).{0,4}shared library",
 )
 
 _NEEDED = ("compute", "all")

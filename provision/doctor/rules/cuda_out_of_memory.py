@@ -28,11 +28,12 @@ SYMPTOMS = (
     r"NVML_SUCCESS == r INTERNAL ASSERT FAILED|handles?_\S{0,8} INTERNAL ASSERT FAILED at .{0,80}driver_api\.cpp",
     r"Triton Error \[CUDA\]: out of memory|OutOfMemoryError: Allocation on device|"
     r"\[TRT\].{0,160}(?:OutOfMemory|\(out of memory\))",
-    r"The memory capacity is unbalanced",
+    r"The memory capacity is unbalanced|No executable batch size found, reached zero",
     r"Failed to CUDA (?:host )?[cm]alloc [0-9]{1,15} bytes|CUDA failed with error out of memory",
     r"System is out of GPU memory|Out of GPU memory trying to allocate|Failed to cudaMalloc [0-9]{1,15} bytes|"
     r"Insufficient memory on accelerator",
     r"\btorch\.(?:cuda\.)?OutOfMemoryError\b",
+    r"not enough (?:free )?GPU memory to|GPU memory .{0,20}(?:exhausted|not enough to)",
 )
 
 _TOTAL = r"total capacity of ([0-9.]{1,8}) GiB of which ([0-9.]{1,8}) ([GM])iB is free"

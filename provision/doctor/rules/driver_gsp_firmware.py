@@ -18,6 +18,8 @@ SYMPTOMS = (
     r"rm_init_adapter(?:\([0-9]{1,2}\))? failed",
     r"unexpected WPR2 already up|RmFetchGspRmImages: No firmware image found"
     r"|GSP-FMC reported an error",
+    r"failed to wait for bar firewall to lower",
+    r"NVRM: .{0,60}(?:Possible bad register read|GSP RM heartbeat timed out)",
 )
 
 _EXPECTED = "firmware of the loaded driver's version below `/lib/firmware/nvidia`"

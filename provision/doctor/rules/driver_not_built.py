@@ -22,6 +22,8 @@ SYMPTOMS = (
     r"\bnvidia[\w-]{1,12}: (?:version magic '|disagrees about version of symbol (?!ib_|rdma_))|"
     r"kernel driver does not appear to be running on this host|Failed to initialize the NVIDIA kernel module",
     r"\bnvidia[\w-]{0,12}: Unknown symbol \w{3,60} \(err",
+    r"could not insert '?nvidia(?:[-_]\w{2,8})?'?: Invalid argument|NVRM: No NVIDIA devices probed",
+    r"Failed to load module .{0,2}nvidia.{0,2} \(module does not exist",
 )
 
 _EXPECTED = "a module for the running kernel, built and loaded"

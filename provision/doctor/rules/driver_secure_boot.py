@@ -21,6 +21,9 @@ SYMPTOMS = (
     r"could not insert '?nvidia[\w-]{0,20}'?: Operation not permitted",
     r"Loading of module with unavailable key is rejected|PKCS#7 signature not signed with a trusted key",
     r"kernel module failed to load\. Secure boot is enabled",
+    r"not signed by a key that is trusted|nvidia-installer cannot sign",
+    r"[Ff]ailed to sign (?:the )?(?:linked |precompiled )?kernel module",
+    r"Loading of (?:unsigned )?module\w{0,3}.{0,40}is (?:rejected|restricted)|[Ss]ecure ?[Bb]oot is enabled",
 )
 
 _EXPECTED = "a module signed with an enrolled key, or Secure Boot off"

@@ -16,6 +16,7 @@ SYMPTOMS = (
     r"^(?!.{0,80}\bnouveau\b).{0,300}?GPU has fallen off the bus",
     r"^(?!.{0,80}\bnouveau\b).{0,300}?fallen off the bus and is not responding",
     r"NVML_ERROR_GPU_IS_LOST",
+    r"NVRM: A GPU crash dump has been created",
 )
 
 _EXPECTED = "every GPU answers"

@@ -17,6 +17,8 @@ SYMPTOMS = (
     r"nvidia: probe of .{0,20} failed with error",
     r"NVRM: Can't find an IRQ|nvidia_frontend_open: .{0,40}failed|probe routine was not called",
     r"NVRM: No NVIDIA GPU found",
+    r"NVRM: No NVIDIA PCI devices found|NVRM: obtained ownership of the NVIDIA device|"
+    r"NVRM: This can occur when another driver was loaded",
 )
 
 _EXPECTED = "nvidia-smi lists every GPU of the PCI bus"

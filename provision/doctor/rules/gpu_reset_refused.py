@@ -13,6 +13,7 @@ SYMPTOMS = (
     r"GPU .{0,60}could not be reset because it's being used",
     r"Unable to reset (?:this )?GPU because it's being used",
     r"is currently being used by one or more other processes",
+    r"could not be reset:|is currently in use by one or more other processes",
 )
 
 _SERVICES = ("nvidia-fabricmanager", "nvidia-persistenced", "nvidia-dcgm", "dcgm", "nvidia-imex", "dcgm-exporter")

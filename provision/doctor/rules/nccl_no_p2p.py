@@ -11,7 +11,7 @@ from provision.doctor.sign import Sign
 __all__ = ["SYMPTOMS", "examine"]
 
 SYMPTOMS = (
-    r"P2P is disabled between connected GPUs",
+    r"P2P is disabled between (?:NVLINK )?connected GPUs|failed to peer with device [0-9]",
     r"Could not enable P2P between dev",
     r"Channel [0-9]{1,3}(?:/[0-9]{1,3})?.{0,60}via SHM/direct",
     r"peer access is not supported between these two devices|cudaErrorPeerAccessUnsupported",

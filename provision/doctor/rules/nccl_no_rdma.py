@@ -10,7 +10,7 @@ from provision.doctor.state import explain_faults
 __all__ = ["SYMPTOMS", "examine"]
 
 _SOCKETS = (
-    r"NET/IB : No device found",
+    r"NET/IB : (?:No device found|Unable to (?:open|query) (?:device|port))",
     r"Failed to open libibverbs\.so",
     r"NCCL INFO Using network Socket",
     r"Channel [0-9]{1,3}(?:/[0-9]{1,3})?.{0,60}via NET/Socket",

@@ -17,6 +17,7 @@ SYMPTOMS = (
     r"Timed out initializing process group in store based barrier",
     r"WorkNCCL::checkTimeout|\bNCCL time-?out (?:at|error|occurred|during|when)\b",
     r"failed to pass monitoredBarrier",
+    r"avoid data inconsistency, we are taking the entire process down|Exception raised from checkTimeout",
 )
 
 _WORK = r"\[?Rank ([0-9]{1,5})\]?.{0,160}SeqNum=([0-9]{1,12}), OpType=([A-Z_]{3,30})"

@@ -12,7 +12,8 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"NCCL INFO (?:NET/Socket|Bootstrap)\s?: Using (?:\[[0-9]{1,2}\])?"
     r"((?:docker|podman|br-|veth|virbr|lxcbr|lxdbr|cni|flannel|cali|weave|tailscale|wg|tun)[a-z0-9_.-]{0,20}|lo):",
-    r"no socket interface found",
+    r"no socket interface found|No usable listening interface found|NET/Socket\s?: no interface found",
+    r"NET/IB\s?: No IP interface found|no device found (?:matching|after excluding) .{1,60}verify NCCL",
     r"\bGloo connectFullMesh failed",
     r"NCCL INFO NET\s?: Using interface lo:",
     rf"\bconnect(?:ing|\(\))? to (?:address |any network address of )?\(?{BRIDGE}",

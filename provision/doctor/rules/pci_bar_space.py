@@ -13,6 +13,8 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"PCI I/O region assigned to your NVIDIA device is invalid",
     r"\bBAR\d is 0M\b",
+    r"NVRM: (?:No address space to allocate resized BAR|FATAL: Failed to re-allocate BAR|"
+    r"Fatal Error while .{0,20}resize PCIe BAR)",
 )
 
 _EXPECTED = "every memory region of the GPU has an address"

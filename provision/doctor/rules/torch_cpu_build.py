@@ -19,6 +19,8 @@ SYMPTOMS = (
     r"(?:Error|Exception|Warning): .{0,40}\bCUDA is not available\b(?! ?(?:for|in) )|Torch is not able to use GPU",
     r"torch.__version__.{0,20}[0-9]\.[0-9]{1,2}\.[0-9]{1,2}\+cpu\b",
     r"fp16 mixed precision requires a GPU|No supported gpu backend found",
+    r"module 'torch\._C' has no attribute '_cuda_|User provided device_type of 'cuda', but CUDA is not available",
+    r"[Tt]orch was (?:compiled|built) without CUDA",
 )
 
 

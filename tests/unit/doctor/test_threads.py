@@ -65,7 +65,7 @@ def test_threads_of_the_fourth_set_that_messages_were_written_from_are_explained
 def test_threads_of_the_fifth_set_that_messages_were_written_from_are_explained() -> None:
     dev = [row for row in THREADS["fifth"] if score_threads.part_of(row) == "dev"]
     verdicts = [verdict for _, verdict, _ in score_threads.score(dev, MATRIX)]
-    assert verdicts.count("right") >= 71
+    assert verdicts.count("right") >= 73
     assert verdicts.count("wrong") == 0
 
 
@@ -75,9 +75,9 @@ def test_threads_of_the_fifth_set_that_messages_were_written_from_are_explained(
         ("seventh", 49, 0),
         ("eighth", 53, 4),
         ("ninth", 66, 7),
-        ("tenth", 53, 0),
+        ("tenth", 54, 0),
         ("eleventh", 51, 1),
-        ("twelfth", 17, 2),
+        ("twelfth", 22, 3),
     ],
 )
 def test_threads_of_the_last_sets_are_explained_and_few_wrongly(name: str, right: int, wrong: int) -> None:

@@ -62,6 +62,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "the old module is still in the initramfs",
     ),
     "driver.not-built": (
+        '(EE) Failed to load module "nvidia" (module does not exist, 0)',
+        "modprobe: ERROR: could not insert 'nvidia': Invalid argument",
+        "[ 9.1] NVRM: No NVIDIA devices probed.",
         "(EE) NVIDIA: Failed to initialize the NVIDIA kernel module.",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is installed.",
         "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-49-generic",
@@ -75,6 +78,10 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "nvidia: Unknown symbol drm_gem_object_free (err -2)",
     ),
     "driver.secure-boot": (
+        "ERROR: nvidia-installer cannot sign nvidia.ko without the `sign-file` utility.",
+        "ERROR: Failed to sign the linked kernel module.",
+        "Loading of unsigned module is rejected",
+        "ERROR: The kernel module failed to load, because it was not signed by a key that is trusted by the kernel.",
         "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service",
         "insmod: ERROR: could not insert module ./kernel-open/nvidia.ko: Required key not available",
         "[ 5.1] Lockdown: modprobe: nvidia.ko: Loading of unsigned module is rejected",
@@ -98,6 +105,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "conflicting driver(s))",
     ),
     "driver.gsp-firmware": (
+        "[ 9.1] NVRM: failed to wait for bar firewall to lower",
+        "[ 9.1] NVRM: gpuHandleSanityCheckRegReadError_GM107: Possible bad register read",
         "[ 7.1] nvidia 0000:18:00.0: Direct firmware load for nvidia/550.54.15/gsp_ga10x.bin failed with error -2",
         "[ 7.2] NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x62:0x40:1860)",
         "[ 7.2] NVRM: Cannot initialize GSP firmware RM",
@@ -105,10 +114,12 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NVRM: _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP",
     ),
     "pci.bar-space": (
+        "[ 9.1] NVRM: No address space to allocate resized BAR1.",
         "[ 3.3] NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:",
         "[ 3.3] NVRM: BAR1 is 0M @ 0x0 (PCI:0000:18:00.0)",
     ),
     "gpu.lost": (
+        "[ 9.1] NVRM: A GPU crash dump has been created. If possible, please run",
         "Unable to determine the device handle for GPU0000:5D:00.0: Unknown Error",
         "Unable to determine the device handle for GPU 0000:5D:00.0: GPU is lost.  Reboot the system to recover "
         "this GPU",
@@ -199,6 +210,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "nvidia-smi takes about 10 s on this host",
     ),
     "gpu.reset-refused": (
+        "The following GPUs could not be reset:",
         "GPU 00000000:18:00.0 is currently in use: In use by another client",
         "GPU 00000000:18:00.0 could not be reset because it's being used by one or more processes",
         "Unable to reset this GPU because it's being used by some other process",
@@ -209,6 +221,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "[ 9000.1] INFO: task nvidia-smi:4242 blocked for more than 120 seconds.",
     ),
     "gpu.missing": (
+        "[ 9.1] NVRM: No NVIDIA PCI devices found.",
         "No devices were found",
         "[ 8.1] NVRM: The NVIDIA probe routine failed for 1 device(s).",
         "[ 8.1] NVRM: None of the NVIDIA devices were initialized.",
@@ -217,6 +230,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NVRM: No NVIDIA GPU found.",
     ),
     "cuda.driver-too-old": (
+        "NCCL WARN CUDA Driver version found is 11040. Minimum requirement is 12020",
+        "numba.cuda.cudadrv.error.CudaDriverError: Driver missing function: cuLinkCreate_v2",
+        'level=WARN msg="old CUDA driver detected - please upgrade to a newer driver for best performance"',
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU "
         "driver",
         "CUDA error: CUDA driver version is insufficient for CUDA runtime version",
@@ -258,6 +274,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Current region was compiled for: NVIDIA Tesla GPU sm70",
     ),
     "torch.cpu-build": (
+        "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
+        "RuntimeError: PyTorch was compiled without CUDA support",
         "RuntimeError: CUDA is not available. Please switch to a GPU device.",
         "AssertionError: Torch not compiled with CUDA enabled",
         "torch==2.4.1+cpu",
@@ -268,6 +286,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "ValueError: fp16 mixed precision requires a GPU (not 'cpu').",
     ),
     "cuda.fabric-not-ready": (
+        "nv-fabricmanager: failed to initialize NVSwitch devices",
+        "fabricmanager.log: Failed to start NVSwitch fabric",
         "fabric manager NVSwitch driver version 535.104 does not match",
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
         "failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY",
@@ -293,6 +313,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "cudaGetDeviceCount returned 3",
     ),
     "cuda.hidden-devices": (
+        'level=INFO source=gpu.go:386 msg="no compatible GPUs were discovered"',
         "ValueError: invalid literal for int() with base 10: 'NoDevFiles'",
         "RuntimeError: No CUDA GPUs are available",
         "CUDA error: no CUDA-capable device is detected",
@@ -311,6 +332,10 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "openmm.OpenMMException: No compatible CUDA device is available",
     ),
     "cuda.bad-ordinal": (
+        "ERROR: not enough cuda devices: 1",
+        "AssertionError: num_gpus must be less than or equal to the number of available GPUs",
+        "ValueError: 8 GPUs required but 4 found",
+        "IndexError: CUDA device index out of range",
         "RuntimeError: CUDA error: invalid device ordinal",
         "CUDA_ERROR_INVALID_DEVICE",
         "cudaSetDevice(3) returned 101",
@@ -348,6 +373,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "The installed Paddle is compiled with CUDNN 7.6, but CUDNN version in your machine is 7.3, which may cause",
     ),
     "cuda.no-driver-library": (
+        'thread main panicked: Unable to dynamically load the "cuda" shared library - searched for library names',
+        "CUDA.jl did not successfully initialize, and is not usable.",
         'Unable to find cuda lib under the names ["cuda", "nvcuda"]. Please open GitHub issue.',
         "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
         "Could not load dynamic library 'libcuda.so.1'; dlerror: file not found",
@@ -361,6 +388,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "numba.cuda.cudadrv.error.CudaSupportError: CUDA driver library cannot be found.",
     ),
     "cuda.out-of-memory": (
+        "RuntimeError: No executable batch size found, reached zero.",
+        "Not enough GPU memory to place the DAG",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
         "79.15 GiB of"
         " which 1.20 GiB is free. Including non-PyTorch memory, this process has 3.10 GiB memory in use.",
@@ -448,6 +477,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "INFO:    Could not find any nv files on this host!",
     ),
     "container.stale-cdi": (
+        "failed to fulfil mount request: open /usr/lib/x86_64-linux-gnu/libcuda.so.1: no such file or directory",
         'failed to load CDI Spec: failed to parse CDI Spec "/etc/cdi/nvidia.yaml": failed to unmarshal CDI Spec: json: '
         'unknown field "hostPath"',
         "Error: crun: cannot stat `/lib64/libEGL_nvidia.so.550.54.14`: No such file or directory",
@@ -482,6 +512,9 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "  exitcode  : -7 (pid: 4242)",
     ),
     "nccl.wrong-interface": (
+        "NCCL WARN NET/IB : No IP interface found.",
+        "NCCL WARN NET/Socket : No usable listening interface found",
+        "NCCL WARN no device found matching eth9, verify NCCL_SOCKET_IFNAME",
         "RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:152]",
         "node-a:4242:4301 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>",
         "NCCL WARN Bootstrap : no socket interface found",
@@ -505,6 +538,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "caused connection abort",
     ),
     "nccl.watchdog": (
+        "To avoid data inconsistency, we are taking the entire process down.",
         "frame #1: c10d::ProcessGroupNCCL::WorkNCCL::checkTimeout(std::optional<std::chrono::duration<long> >) + 0x1d2",
         "[rank3]:[E] [PG 0 Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812, "
         "OpType=ALLREDUCE,"
@@ -532,6 +566,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Did the remote server shutdown or crash?",
     ),
     "nccl.no-rdma": (
+        "NCCL WARN NET/IB : Unable to open device mlx5_0",
         "NCCL INFO NET/IB : No device found.",
         "NCCL WARN Failed to open libibverbs.so[.1]",
         "NCCL INFO Using network Socket",
@@ -540,6 +575,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "nvidia-peermem is not loaded",
     ),
     "nccl.no-p2p": (
+        "NCCL WARN failed to peer with device 1(=c1000): 217 peer access is not supported",
         "NCCL WARN P2P is disabled between connected GPUs 1 and 0. You can repair this with "
         "NCCL_IGNORE_DISABLED_P2P=1.",
         "NCCL INFO Could not enable P2P between dev 0(=18000) and dev 1(=2a000)",

@@ -34,6 +34,7 @@ SYMPTOMS = (
     r"CUTENSOR_STATUS_INSUFFICIENT_DRIVER|CUDA Driver version found is [0-9]{4,6}\. Minimum requirement is",
     r"Driver missing function: cu[A-Z]",
     r"old CUDA driver detected",
+    r"PTX was compiled with an unsupported toolchain",
 )
 
 

@@ -31,6 +31,7 @@ SYMPTOMS = (
     r"your CUDA device is not set properly|No compatible CUDA device is available|"
     r"find/initialize a specified accelerator device",
     r"no compatible GPUs were discovered|unable to locate gpu dependency libraries",
+    r"GPU is required to (?:quantize|run)",
 )
 
 

@@ -79,3 +79,18 @@ def test_guess_is_unsure_and_yields_to_every_message_that_is_known() -> None:
 def test_quotes_that_a_program_escaped_are_read_as_plain_ones() -> None:
     report = diagnose(case_of("HTTPError: {'message': '\"LayerNormKernelImpl\" not implemented for \\'Half\\''}"))
     assert [finding.diagnosis.id for finding in report.causes] == ["torch.half-on-cpu"]
+
+
+def test_last_resort_yields_to_what_else_is_said_and_is_left_open_alone() -> None:
+    stopped = "ninja: build stopped: subcommand failed."
+    alone = diagnose(case_of(stopped))
+    assert [finding.diagnosis.id for finding in alone.causes] == ["build.failed"]
+    assert alone.causes[0].fits
+    both = diagnose(case_of("error: the frobnicator needs nvcc, which was not found", stopped))
+    assert [finding.diagnosis.id for finding in (*both.causes, *both.notes)] == ["cuda.home-unset"]
+
+
+def test_excerpt_of_few_lines_needs_no_line_that_reads_like_an_error() -> None:
+    said = "the frobnicator can only run on a CUDA GPU"
+    assert named(said) == "cuda.hidden-devices"
+    assert named(said, *["."] * 9) is None

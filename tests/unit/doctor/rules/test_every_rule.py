@@ -230,6 +230,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NVRM: No NVIDIA GPU found.",
     ),
     "cuda.driver-too-old": (
+        "RuntimeError: PTX was compiled with an unsupported toolchain",
         "NCCL WARN CUDA Driver version found is 11040. Minimum requirement is 12020",
         "numba.cuda.cudadrv.error.CudaDriverError: Driver missing function: cuLinkCreate_v2",
         'level=WARN msg="old CUDA driver detected - please upgrade to a newer driver for best performance"',
@@ -313,6 +314,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "cudaGetDeviceCount returned 3",
     ),
     "cuda.hidden-devices": (
+        "RuntimeError: GPU is required to quantize or run quantize model.",
         'level=INFO source=gpu.go:386 msg="no compatible GPUs were discovered"',
         "ValueError: invalid literal for int() with base 10: 'NoDevFiles'",
         "RuntimeError: No CUDA GPUs are available",

@@ -43,18 +43,19 @@ def guess(case: Case) -> tuple[str, Sign] | None:
     rows: Sequence[Claim] = case.matrix.rows("diagnoses.toml", "claim")
     names = dict(case.texts)
     found = [
-        (order, quote, diagnosis)
-        for order, (diagnosis, patterns) in enumerate(
-            (diagnosis, patterns_of(row, subject)) for row in rows for diagnosis, subject in row.of.items()
+        (order, quote, diagnosis, not row.says)
+        for order, (row, diagnosis, patterns) in enumerate(
+            (row, diagnosis, patterns_of(row, subject)) for row in rows for diagnosis, subject in row.of.items()
         )
         for quote in case.find_all(*patterns)
         if quote.where in names and not _MILD.search(quote.line)
     ]
-    failing = {where: _failing_line(names[where]) for where in {quote.where for _, quote, _ in found}}
+    failing = {where: _failing_line(names[where]) for where in {quote.where for _, quote, _, _ in found}}
     near = [
         (order, distance, diagnosis, quote)
-        for order, quote, diagnosis in found
-        if (number := failing[quote.where]) is not None and (distance := abs(quote.number - number)) <= _NEAR_LINES
+        for order, quote, diagnosis, is_whole in found
+        if (number := failing[quote.where][not is_whole]) is not None
+        and (distance := abs(quote.number - number)) <= _NEAR_LINES
     ]
     if not near:
         return None
@@ -63,13 +64,16 @@ def guess(case: Case) -> tuple[str, Sign] | None:
     return (diagnosis, sign) if sign is not None else None
 
 
-def _failing_line(text: str) -> int | None:
-    """Return the number, from 0, of the line that most likely failed; of a short excerpt the last one may be it."""
+def _failing_line(text: str) -> tuple[int | None, int | None]:
+    """Return the number, from 0, of the line that most likely failed: for whole statements, and for two words near.
+
+    A short excerpt without a line that reads like an error may fail in its last one, where that is a whole statement.
+    """
     suspect = find_suspect(text)
     if suspect is not None:
-        return suspect.number - 1
+        return suspect.number - 1, suspect.number - 1
     lines = text.rstrip().splitlines()
-    return len(lines) - 1 if 0 < len(lines) <= _EXCERPT_LINES else None
+    return (len(lines) - 1 if 0 < len(lines) <= _EXCERPT_LINES else None), None
 
 
 def _rank(row: tuple[int, int, str, Quote]) -> tuple[bool, int, int]:

@@ -25,6 +25,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "the old kernel modules stay in the initrd",
     ),
     "driver.not-built": (
+        "modprobe: ERROR: could not insert 'nvidia': Invalid argument",
+        '(EE) Failed to load module "nvidia" (module does not exist, 0)',
         "modprobe: ERROR: could not insert 'nvidia': Exec format error",
         "modprobe: FATAL: Module nvidia not found.",
         "nvidia: version magic '5.15.0-91-generic SMP mod_unload modversions ' should be '5.15.0-94-generic",
@@ -38,6 +40,9 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "nvidia: Unknown symbol drm_gem_object_free (err -2)\n",
     ),
     "driver.secure-boot": (
+        "ERROR: nvidia-installer cannot sign nvidia.ko without the `sign-file` utility.",
+        "ERROR: Failed to sign the linked kernel module.",
+        "Loading of unsigned module is rejected",
         "modprobe: ERROR: could not insert 'nvidia': Operation not permitted",
         "systemd-modules-load[312]: Failed to insert module 'nvidia_drm': Key was rejected by service",
         "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",
@@ -70,6 +75,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "NVRM: installed in this system requires use of the NVIDIA open kernel modules.\n",
     ),
     "driver.gsp-firmware": (
+        "[ 9.1] NVRM: failed to wait for bar firewall to lower",
+        "[ 9.1] NVRM: gpuHandleSanityCheckRegReadError_GM107: Possible bad register read",
         "NVRM: rm_init_adapter(0) failed",
         "nvidia 0000:5d:00.0: Direct firmware load for nvidia/580.105.08/gsp_ga10x.bin failed with error -2",
         "loading /lib/firmware/nvidia/580.105.08/gsp_ga10x.bin failed with error -4",
@@ -77,10 +84,12 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "NVRM: _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP\n",
     ),
     "pci.bar-space": (
+        "[ 9.1] NVRM: No address space to allocate resized BAR1.",
         "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\n"
         "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:5d:00.0)",
     ),
     "gpu.lost": (
+        "[ 9.1] NVRM: A GPU crash dump has been created. If possible, please run",
         "nvml: NVML_ERROR_GPU_IS_LOST",
         "Unable to determine the device handle for GPU0000:5D:00.0: Unknown Error",
         "Unable to determine the device handle for GPU 0000:5D:00.0: GPU is lost.  Reboot to recover this GPU",
@@ -200,6 +209,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "[ 9000.5] INFO: task nvidia-smi:4242 blocked for more than 122 seconds.",
     ),
     "gpu.missing": (
+        "[ 9.1] NVRM: No NVIDIA PCI devices found.",
         "NVRM: Can't find an IRQ for your NVIDIA card!",
         "No devices were found",
         "NVRM: The NVIDIA probe routine failed for 1 device(s).",

@@ -38,10 +38,13 @@ SYMPTOMS = (
 _SAYS_SHARED = re.compile(r"shm|shared memory|/torch_|DataLoader", re.IGNORECASE)
 _OTHER_MEMORY = "whether a mapped file was cut short or its disk is full, which ends a program alike: `df -h`"
 
+# It is not small: nobody may write there.
+_CLOSED = r"\bshm_open\b.{0,60}Permission denied"
+
 
 def examine(case: Case) -> Sign | None:
     """Read the size of /dev/shm; a container with a small or a full one is the case."""
-    quote = case.find(*SYMPTOMS)
+    quote = None if case.find(_CLOSED) else case.find(*SYMPTOMS)
     signal = case.signal("ctr.shm")
     short = case.faults("ctr.shm")
     expected = "about 1 GiB of shared memory a GPU, or the host's"

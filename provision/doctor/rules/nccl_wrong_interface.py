@@ -19,7 +19,7 @@ SYMPTOMS = (
     rf"\bconnect(?:ing|\(\))? to (?:address |any network address of )?\(?{BRIDGE}",
     r"connecting to address .{0,40}with family [0-9]{1,6} is neither AF_INET",
     r"Socket creation failed : Address family not supported by protocol",
-    r"Unable to find (?:interface|address) for: ?\[?[\w.-]{1,40}",
+    r"Unable to find (?:interface|address) for: ?\[?[\w.^-]{1,40}",
     r"Unable to resolve hostname to a \(?local\)? address",
     r"connect(?:ing|\(\))? to \[?127\.0\.[01]\.1\]?<[0-9]{1,5}>.{0,40}(?:failed|refused)",
 )

@@ -251,6 +251,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "cuTENSOR error: CUTENSOR_STATUS_INSUFFICIENT_DRIVER",
     ),
     "cuda.no-kernel-image": (
+        "This kernel only supports sm120.",
         "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "
         "installation.\n"
         "The current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90.",

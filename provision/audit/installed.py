@@ -7,13 +7,13 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from provision.audit.bases import may_have_frameworks
 from provision.audit.commands import is_removed
 from provision.audit.model import Environment, Install, Options, Requirement
 from provision.audit.solved import Asked, current_pythons, problem_of
-from provision.audit.wanted import excludes
+from provision.audit.wanted import admits, excludes
 from provision.matrix.load import Matrix
 from provision.records import record
 from provision.resolve.published import Want, need_asks, picks_of
@@ -48,7 +48,7 @@ class Broken:
 
 
 def broken_by_later(environment: Environment, matrix: Matrix, options: Options) -> Iterator[Broken]:
-    """Yield what is surely broken at the end, in the order of the commands that break it."""
+    """Yield what a command surely breaks and no later one names again, in the order of these commands."""
     installs = [install for install in environment.installs if not install.is_dry]
     if len(installs) < 2 or len({install.target for install in installs}) != 1:
         return
@@ -59,12 +59,14 @@ def broken_by_later(environment: Environment, matrix: Matrix, options: Options) 
     for install in installs:
         asked = _known(environment, matrix, options, install)
         if asked is None:
-            # Nobody knows what this command moves.
-            there, found = {}, []
+            # Nobody knows what this command moves; it mends what it names.
+            named = {requirement.name for requirement in install.requirements}
+            found = [item for item in found if named.isdisjoint((item.name, item.need.name))]
+            there = {}
             continue
         asks = _asks(matrix, asked, is_solved=bool(there))
         found = [item for item in found if item.name not in asks and item.need.name not in asks]
-        there = {name: pair for name, pair in there.items() if name not in asks}
+        there = {name: pair for name, pair in there.items() if _stays(asks.get(name, ()), pair[0])}
         for name, (version, before) in there.items():
             found += _breaks(matrix, asked, name, version, before, asks)
         for want, requirement in asked.origins.items():
@@ -103,6 +105,11 @@ def _asks(matrix: Matrix, asked: Asked, *, is_solved: bool) -> _Asks:
             text = f"this takes {want.name} {version}, which needs {need.text}"
             asks.setdefault(need.name, []).append((need, requirement, text))
     return asks
+
+
+def _stays(asks: Iterable[tuple[Want, Requirement, str]], version: str) -> bool:
+    """Tell whether a release is left in place: only packages ask for it, and it is what they need."""
+    return all(because and admits(want.specifier, version) for want, _, because in asks)
 
 
 def _breaks(matrix: Matrix, asked: Asked, name: str, version: str, install: Install, asks: _Asks) -> Iterator[Broken]:

@@ -66,7 +66,7 @@ SCOPES: dict[str, str] = {
     "C19": "stage|requirements|conda|pyproject|script pinned",
     "C20": "stage|requirements|conda|pyproject|script extra",
     "C21": f"onnxruntime-gpu|faiss-cpu|paddlepaddle|{_TWICE}",
-    "C22": "stage pinned second-install",
+    "C22": "stage|script pinned second-install",
     "C23": "torch|pytorch|base-frameworks extra-index|flash-attn|causal-conv1d|mamba-ssm",
     "C24": "pinned",
     "C25": "file",

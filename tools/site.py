@@ -48,6 +48,8 @@ UNSEARCHED = (
     *("docs/installs", "docs/measurements", "docs/roles", "docs/runbooks", "docs/stacks", "docs/xids"),
     *("molecule", "playbooks/roles", "tests"),
 )
+SEARCHED_LINES = 12
+"""How many lines of an example can be searched."""
 _NOT_SEARCHED = "---\nsearch: { exclude: true }\n---\n\n"
 _HOME = "start.md"
 
@@ -417,13 +419,17 @@ def build(folder: Path, url: str, page: Path | None = None) -> None:
 
 
 def _thin_out(index: Path) -> None:
-    """Take the files that rules are shown on out of the search: people search for what is said of them."""
+    """Shorten examples in the search: of those of a rule the findings stay, of others the beginning."""
     content = json.loads(index.read_text(encoding="utf-8"))
-    finding = re.compile(r"(?:error|warning|info)\[")
+    finding = re.compile(r"(?:error|warn|info)\[")
     for row in content["docs"]:
-        if row["location"].startswith("docs/rules/"):
-            parts = re.split(r"(<pre>.*?</pre>)", row["text"], flags=re.DOTALL)
-            row["text"] = "".join(part for part in parts if not part.startswith("<pre>") or finding.search(part))
+        is_rule = row["location"].startswith("docs/rules/")
+        parts = re.split(r"(<pre>.*?</pre>)", row["text"], flags=re.DOTALL)
+        for place in range(1, len(parts), 2):
+            lines = parts[place].splitlines()
+            lines = [line for line in lines if finding.search(line)] if is_rule else lines[:SEARCHED_LINES]
+            parts[place] = " ".join(lines)
+        row["text"] = "".join(parts)
     index.write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
 
 

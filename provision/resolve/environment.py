@@ -79,13 +79,11 @@ class Clash:
         is_proved: The demands exclude each other whatever wheels exist; else a wheel is merely not known.
         name: The distribution they disagree on.
         demands: The demands on it.
-        place: What a wheel is looked for: ``Python 3.11 on x86_64``.
     """
 
     is_proved: bool
     name: str
     demands: tuple[Demand, ...]
-    place: str = ""
 
     @property
     def sentence(self) -> str:
@@ -93,7 +91,7 @@ class Clash:
         bounds = [demand for demand in self.demands if demand.specifier] or list(self.demands)
         wants = [f"{demand.why} needs {self.name}{demand.specifier}" for demand in bounds]
         text = " and ".join(dict.fromkeys(wants))
-        return text if self.is_proved else f"{text}, of which the facts know no wheel for {self.place}"
+        return text if self.is_proved else f"{text}, of which the facts know no wheel for this Python and machine"
 
 
 @record
@@ -148,7 +146,6 @@ class _Search:
         self.machine = machine
         self.glibc = glibc
         self.given = given
-        self.place = f"Python {python} on {machine}"
         self.steps = 0
         self.clash: Clash | None = None
         self.depth_of_clash = -1
@@ -165,7 +162,7 @@ class _Search:
                 queue.append(name)
         picks = self._assign(queue, wants, {})
         if picks is None:
-            return self.clash or Clash(is_proved=False, name="the environment", demands=demands, place=self.place)
+            return self.clash or Clash(is_proved=False, name="the environment", demands=demands)
         return Environment(picks=tuple(sorted(picks.values(), key=lambda pick: pick.name)))
 
     def _assign(
@@ -263,7 +260,7 @@ class _Search:
         if depth > self.depth_of_clash if is_final or culprits else self.clash is None:
             self.depth_of_clash = depth if is_final or culprits else -1
             demanded = culprits or tuple(demands)
-            self.clash = Clash(is_proved=culprits is not None, name=name, demands=demanded, place=self.place)
+            self.clash = Clash(is_proved=culprits is not None, name=name, demands=demanded)
 
 
 def _culprits(demands: list[Demand]) -> tuple[Demand, ...] | None:

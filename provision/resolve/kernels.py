@@ -28,7 +28,9 @@ def find_left_out(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[str
         for name, rows in wish.gpus
         if (found := find_exclusion(matrix, named, rows[0])) is not None and not found[0].is_open
     ]
-    return list(dict.fromkeys((*excluded, *([] if row.is_code_optional else _beyond(row, wish)))))
+    if row.is_code_optional or (excluded and len(excluded) == len(wish.gpus)):
+        return excluded
+    return list(dict.fromkeys((*excluded, *_beyond(row, wish))))
 
 
 def find_unserved(matrix: Matrix, row: CompanionPackage, wish: Wish) -> list[tuple[CompanionPackage, list[str]]]:

@@ -92,7 +92,7 @@ def test_missing_wheel_is_unknown_and_not_proved(universe):
     clash = solve(universe, want("a"))
     assert isinstance(clash, Clash)
     assert not clash.is_proved
-    assert clash.sentence.endswith("of which the facts know no wheel for Python 3.11 on x86_64")
+    assert clash.sentence.endswith("of which the facts know no wheel for this Python and machine")
 
 
 def test_bound_limits_what_is_there_and_adds_nothing(universe):

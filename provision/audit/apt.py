@@ -37,7 +37,6 @@ def of_release(
     """
     if may_bring_archive(environment):
         return
-    first_own = len(environment.commands) - len(environment.own_commands)
     is_added = not beside
     for number, command in enumerate(environment.commands):
         texts = [word.text or "" for word in command.words]
@@ -49,7 +48,7 @@ def of_release(
         if _brings_archive(program, texts):
             return
         is_run = command.instruction == "RUN" and command.is_certain
-        if not is_added or number < first_own or program not in programs:
+        if not is_added or number < environment.first_own or program not in programs:
             continue
         if is_run and not is_caught(environment, command):
             yield command, program, texts[1:]

@@ -451,6 +451,11 @@ class Environment:
     profiles: tuple[str, ...] = ()
     is_gpu: bool = False
 
+    @property
+    def first_own(self) -> int:
+        """Where the commands of this very stage begin among all."""
+        return len(self.commands) - len(self.own_commands)
+
     def requirements(self) -> Iterable[tuple[Install, Requirement]]:
         """Yield everything that is asked for and does not surely fall away by its marker, with its install."""
         for install in self.installs:

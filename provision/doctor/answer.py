@@ -107,10 +107,10 @@ def _extension_package(values: Mapping[str, str], case: Case) -> str | None:
 
 
 def _extension_wheel(values: Mapping[str, str], case: Case) -> str | None:
-    """Name the newest wheel of an extension that its project publishes for the PyTorch and Python of the case."""
+    """Name the newest wheel that the project of ``extension_package`` publishes for the PyTorch and Python."""
     from provision.resolve.prebuilt import prebuilt_wheels
 
-    package, build = _extension_package(values, case), _build(case)
+    package, build = values.get("extension_package"), _build(case)
     tag = _ABI_TAG.search(values.get("extension", ""))
     python = f"3.{tag[1]}" if tag is not None else values.get("python")
     if package is None or build is None or python is None:

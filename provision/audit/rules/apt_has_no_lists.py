@@ -44,7 +44,6 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     base = environment.base
     if not foreign or base is None or base.repository in keeping or may_bring_archive(environment):
         return
-    first_own = len(environment.commands) - len(environment.own_commands)
     because = "no command before it runs `apt-get update`, and the base has no lists"
     has_lists, installed = False, set[str]()
     for number, command in enumerate(environment.commands):
@@ -60,7 +59,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
             has_lists = has_lists and not command.is_certain
             because = "the lists were deleted before it, and no command after that runs `apt-get update`"
         elif names and not has_lists:
-            if number < first_own or not command.is_certain or is_caught(environment, command):
+            if number < environment.first_own or not command.is_certain or is_caught(environment, command):
                 return
             missing = [name for name in names if name in foreign and name not in installed]
             if missing:

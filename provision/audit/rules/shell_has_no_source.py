@@ -24,11 +24,10 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         return
     if system is None and base.repository not in matrix.setting("audit_rules.toml", "bare_images").values:
         return
-    first_own = len(environment.commands) - len(environment.own_commands)
     for number, command in enumerate(environment.commands):
         if _may_change_shell(command):
             return
-        if number < first_own or command.program != "source" or command.instruction != "RUN":
+        if number < environment.first_own or command.program != "source" or command.instruction != "RUN":
             continue
         if not command.is_certain or command.shell.partition(" ")[0] not in _SH:
             continue

@@ -17,8 +17,8 @@ from provision.records import NOTHING, record, replace
 
 __all__ = ["LAYERS", "MESSAGE_KINDS", "SEVERITIES", "Finding", "Report", "diagnose", "load_rule", "rule_of"]
 
-MESSAGE_KINDS = ("root", "generic", "symptom")
-"""What a message is worth as evidence, the strongest first."""
+MESSAGE_KINDS = ("root", "aside", "generic", "symptom")
+"""What a message is worth as evidence, the strongest first; an aside is a root that only a warning speaks of."""
 
 LAYERS = ("hardware", "driver", "library", "container", "framework", "network")
 """From the metal up: what is lower breaks what is higher."""
@@ -129,7 +129,8 @@ def _kind(name: str, signs: Mapping[str, Sign], diagnoses: Mapping[str, Diagnosi
     """Return what a finding rests on: what the target's state shows is always the thing itself."""
     sign = signs[name]
     is_seen = sign.spot is None or sign.confidence == "high"
-    return "root" if is_seen else sign.message_kind or diagnoses[name].message_kind
+    kind = "root" if is_seen else sign.message_kind or diagnoses[name].message_kind
+    return "aside" if kind == "root" and sign.is_aside and not is_seen else kind
 
 
 def _stronger_than(name: str, signs: Mapping[str, Sign], diagnoses: Mapping[str, Diagnosis]) -> list[str]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from provision.doctor.case import Quote
 from provision.doctor.sign import Sign
 
 __all__ = ["hint", "quoted"]
+
+_ASIDE = re.compile(
+    r"^(?!.*\bNCCL (?:WARN|INFO)\b)"
+    r".*?(?:\b(?:WARN|Warning|WARNING|INFO|DEBUG|DEPRECATION)\b|[a-z]Warning: "
+    r"|(?:^|\s)[WID](?:[0-9]{4}| tensorflow)|^W: |^warning: |, but you(?:'ll)? have )"
+)
+"""What a program goes on after. NCCL's own warnings are its errors, and pip's last report speaks of other packages."""
 
 
 def quoted(quote: Quote | None) -> tuple[str, ...]:
@@ -46,4 +54,5 @@ def hint(
         unseen=tuple(unseen),
         spot=(quote.where, quote.number),
         message_kind=message_kind,
+        is_aside=_ASIDE.match(quote.line) is not None,
     )

@@ -24,6 +24,7 @@ class Sign:
         seconds: When it first happened, by the kernel log's clock; orders causes before consequences.
         spot: Text and line of the message that it rests on, where it rests on one alone.
         message_kind: What that message is, where it is not what the diagnosis' messages are most often.
+        is_aside: Whether that message is a warning or a report, which programs go on after.
     """
 
     confidence: str
@@ -35,3 +36,4 @@ class Sign:
     seconds: float | None = None
     spot: tuple[str, int] | None = None
     message_kind: str = ""
+    is_aside: bool = False

@@ -33,6 +33,7 @@ SYMPTOMS = (
     r"System is out of GPU memory|Out of GPU memory trying to allocate|Failed to cudaMalloc [0-9]{1,15} bytes|"
     r"Insufficient memory on accelerator",
     r"\btorch\.(?:cuda\.)?OutOfMemoryError\b",
+    r"less than desired GPU memory utilization",
     r"not enough (?:free )?GPU memory to|GPU memory .{0,20}(?:exhausted|not enough to)",
 )
 

@@ -9,10 +9,13 @@ import pytest
 from provision.doctor import engine
 from provision.doctor.case import Case
 from provision.doctor.engine import diagnose
+from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
+from provision.matrix.load import Matrix
 from provision.matrix.model import Diagnosis
 from provision.probe.output import HUNG, Output, Unreadable
 from provision.probe.snapshot import Snapshot
+from provision.records import replace
 
 
 def fact(name: str, *, layer="driver", severity="high", explains=(), message_kind="root", fits=()) -> Diagnosis:
@@ -219,6 +222,37 @@ def test_symptom_stays_what_it_is_where_no_stronger_message_is_near(find, sympto
     report = find((fact("timeout", layer="hardware", message_kind="symptom"), symptom), (fact("assert"), root))
     assert names(report.causes)[0] == "timeout"
     assert report.causes[0].sign == symptom
+
+
+def test_warning_yields_to_an_error_that_names_another_cause(find) -> None:
+    warned = replace(line(2), is_aside=True)
+    report = find((fact("vision", layer="library"), warned), (fact("full", layer="framework"), line(9)))
+    assert [finding.diagnosis.id for finding in report.causes] == ["full"]
+    assert [finding.diagnosis.id for finding in report.notes] == ["vision"]
+
+
+def test_warning_that_names_the_cause_comes_before_what_only_follows(find) -> None:
+    warned = replace(line(2), is_aside=True)
+    report = find(
+        (fact("cublas", layer="library", message_kind="generic", fits=("full",)), line(9)),
+        (fact("old", layer="network"), warned),
+    )
+    assert next(finding.diagnosis.id for finding in report.causes) == "old"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_aside"),
+    [
+        ("UserWarning: Failed to load image Python extension", True),
+        ("W: GPG error: the following signatures were invalid: BADSIG", True),
+        ("torchvision 0.15.1 requires torch==2.0.0, but you have torch 1.13.1 which is incompatible.", True),
+        ("node:1:2 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied", False),
+        ("RuntimeError: CUDA error: out of memory", False),
+    ],
+)
+def test_a_warning_is_told_by_its_line(text: str, is_aside: bool) -> None:
+    quote = next(Case(Matrix(), None, (("log", text),)).find_all(r"\w+"))
+    assert hint(quote).is_aside is is_aside
 
 
 def test_generic_message_stands_below_a_cause_that_it_fits(find) -> None:

@@ -45,8 +45,8 @@ def test_threads_that_messages_were_written_from_are_explained() -> None:
 
 def test_threads_of_the_blind_set_are_explained_and_few_wrongly() -> None:
     verdicts = [verdict for _, verdict, _ in score_threads.score(THREADS["blind"], MATRIX)]
-    assert verdicts.count("right") >= 135
-    assert verdicts.count("wrong") <= 5
+    assert verdicts.count("right") >= 136
+    assert verdicts.count("wrong") <= 4
 
 
 def test_threads_of_the_third_set_are_explained_and_none_wrongly() -> None:
@@ -74,11 +74,11 @@ def test_threads_of_the_fifth_set_that_messages_were_written_from_are_explained(
     [
         ("seventh", 49, 0),
         ("eighth", 53, 4),
-        ("ninth", 66, 7),
+        ("ninth", 69, 4),
         ("tenth", 54, 0),
         ("eleventh", 51, 1),
         ("twelfth", 22, 3),
-        ("thirteenth", 53, 4),
+        ("thirteenth", 54, 3),
     ],
 )
 def test_threads_of_the_last_sets_are_explained_and_few_wrongly(name: str, right: int, wrong: int) -> None:

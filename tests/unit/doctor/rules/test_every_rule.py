@@ -391,6 +391,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "numba.cuda.cudadrv.error.CudaSupportError: CUDA driver library cannot be found.",
     ),
     "cuda.out-of-memory": (
+        "ValueError: Free memory on device (3.2/23.6 GiB) on startup is less than desired GPU memory utilization (0.9)",
         "RuntimeError: No executable batch size found, reached zero.",
         "Not enough GPU memory to place the DAG",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "

@@ -1,14 +1,17 @@
-"""Files that a person names on the command line, read once and judged at once."""
+"""Files: what a person names is read once and judged at once, what this program keeps is written whole."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from provision.errors import UsageError
 
-__all__ = ["check_size", "open_stdin", "read_bytes", "read_text"]
+__all__ = ["check_size", "open_stdin", "read_bytes", "read_text", "replaced", "try_lock", "write_whole"]
 
 
 def open_stdin(flag: str) -> BinaryIO:
@@ -78,3 +81,59 @@ def check_size(content: bytes, path: Path, flag: str, bytes_max: int) -> bytes:
             f"{flag}: {path} is larger than {bytes_max // 1024} KiB", hints=("make sure that it is the file you mean",)
         )
     return content
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the kernel's lock of an open file or folder, and tell whether it was free; it ends when that is closed.
+
+    Raises:
+        OSError: The file system knows no locks.
+    """
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Yield a name beside a file; what is written there takes the file's place, unless the block fails.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    from threading import get_ident
+
+    draft = path.with_name(f".{path.name[:80]}.{os.getpid()}.{get_ident()}.tmp")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        # A file system that takes no writes refuses this too, even where there is nothing to take away.
+        with suppress(OSError):
+            draft.unlink()
+
+
+def write_whole(path: Path, content: bytes, *, mode: int = 0o666, is_synced: bool = False) -> None:
+    """Write a file so that a reader sees the old one or the new one whole; make the folder where it is missing.
+
+    Args:
+        path: The file.
+        content: All of it.
+        mode: Permission bits, less what the umask takes away: 0o600 for what is nobody else's.
+        is_synced: Whether it must outlast a machine that loses its power now.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replaced(path) as draft:
+        draft.touch(mode)
+        with draft.open("wb") as file:
+            file.write(content)
+            if is_synced:
+                file.flush()
+                os.fsync(file.fileno())

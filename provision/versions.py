@@ -26,7 +26,6 @@ __all__ = [
     "minor_of",
     "outside_of",
     "parse",
-    "sort_key",
     "spec_of",
 ]
 
@@ -47,11 +46,6 @@ def parse(text: str) -> Version:
         return Version(text)
     except InvalidVersion as error:
         raise ValueError(f"`{text}` is not a version") from error
-
-
-def sort_key(text: str) -> Version:
-    """Return the key that orders versions given as text (2.10 after 2.9)."""
-    return parse(text)
 
 
 def is_older(version: str | None, other: str | None) -> bool:

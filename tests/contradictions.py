@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import machines
+from verdicts import verify_hosts
 
 from provision.doctor.case import Case
 from provision.doctor.engine import Finding, diagnose
 from provision.matrix.load import Matrix
 from provision.probe.output import Output
 from provision.signals.signal import FAIL, PASS
-from provision.verify.engine import choose_checks, verify_hosts
+from provision.verify.engine import choose_checks
 
 MATRIX = Matrix()
 CHECKS = choose_checks(MATRIX, "deep")

@@ -413,7 +413,6 @@ class Environment:
         python: The Python that is in force (``3.10``), by the flag, the base, the commands; ``None`` where not known.
         pythons: The Pythons that a project allows, as a specifier; empty where it does not say.
         has_nvcc: nvcc is there; ``None`` where not known.
-        has_gcc: A C compiler is there; ``None`` where not known.
         gpus: What a service reserves: ``None`` for nothing, else the count as written (``all``, ``1``).
         runtime: ``runtime:`` of a service, else empty.
         profiles: ``profiles:`` of a service.
@@ -445,7 +444,6 @@ class Environment:
     python: str | None = None
     pythons: str = ""
     has_nvcc: bool | None = None
-    has_gcc: bool | None = None
     gpus: str | None = None
     runtime: str = ""
     profiles: tuple[str, ...] = ()

@@ -27,7 +27,6 @@ _NVCC_PACKAGE = (
 )
 # Folders that may hold a toolkit when they are copied whole.
 _BROAD = frozenset(("/", "/usr", "/usr/local", "/opt", "/opt/conda"))
-_COMPILERS = frozenset(("build-essential", "gcc", "g++", "clang", "gcc-c++", "base-devel", "gxx_linux-64", "compilers"))
 _PACKAGE_MANAGERS = frozenset(("apt-get", "apt", "aptitude", "yum", "dnf", "microdnf", "apk", "zypper"))
 # Programs that leave compilers and Pythons as they are.
 _HARMLESS_WORDS = """
@@ -69,7 +68,6 @@ def complete(environment: Environment, matrix: Matrix, options: Options) -> Envi
         installs=installs,
         own_installs=installs[len(installs) - own_count :] if own_count else (),
         has_nvcc=_has_nvcc(environment, base, packages),
-        has_gcc=_has_gcc(environment, base, packages),
         is_gpu=_is_gpu(environment, base),
     )
 
@@ -232,23 +230,6 @@ def _is_plain(base: Base) -> bool:
     if base.cuda is not None:
         return base.flavour in ("base", "runtime")
     return base.repository in ("python", "ubuntu", "debian")
-
-
-def _has_gcc(environment: Environment, base: Base | None, packages: set[str]) -> bool | None:
-    if environment.kind not in ("stage", "image") or base is None:
-        return None
-    if base.flavour == "devel" or (base.repository == "python" and base.flavour == "full"):
-        return True
-    if packages & _COMPILERS or any(re.fullmatch(r"(?:gcc|g\+\+|clang)-[0-9]+", name) for name in packages):
-        return True
-    for install in environment.installs:
-        if any(item.ecosystem == "conda" and item.name in _COMPILERS for item in install.requirements):
-            return True
-    # A package may bring a compiler along without being called one.
-    brings = any(name.endswith(("-dev", "-devel")) or "pip" in name for name in packages)
-    if not _is_plain(base) or brings or _is_opaque(environment):
-        return None
-    return False
 
 
 def _python_of(

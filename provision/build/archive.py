@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from provision.errors import ActionFailedError
+from provision.files import replaced
 
 __all__ = ["copied_to", "written_beside"]
 
@@ -23,20 +22,14 @@ def written_beside(target: Path) -> Iterator[Path]:
     Raises:
         ActionFailedError: The file cannot be written, or the block failed to.
     """
-    unfinished: Path | None = None
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        os.close(descriptor)
-        unfinished = Path(name)
-        yield unfinished
-        # mkstemp lets the owner alone read, which suits a secret and not a result.
-        unfinished.chmod(0o644)
-        unfinished.replace(target)
+        with replaced(target) as unfinished:
+            # A folder that takes no file is told before the work, not after it.
+            unfinished.touch()
+            yield unfinished
+            unfinished.chmod(0o644)
     except OSError as error:
         raise ActionFailedError(f"{target} cannot be written", because=(str(error),)) from error
-    finally:
-        if unfinished is not None:
-            unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

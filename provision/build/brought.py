@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
@@ -19,6 +18,7 @@ from typing import Any, TypeGuard
 from zipfile import BadZipFile, ZipFile
 
 from provision.errors import UnreachableError
+from provision.files import write_whole
 from provision.index.remote_zip import Ranges, RemoteFile, open_archive
 from provision.records import record
 
@@ -145,11 +145,7 @@ class Brought:
         if path is None:
             return
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(f".{os.getpid()}.tmp")
-            draft.touch(mode=0o600)
-            draft.write_text(json.dumps(value), encoding="utf-8")
-            draft.replace(path)
+            write_whole(path, json.dumps(value).encode(), mode=0o600)
 
 
 class _Opened:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from provision.errors import ActionFailedError, DriftError, UsageError
+from provision.files import replaced
 from provision.generate.recipe import LOCAL_FOLDER
 from provision.records import NOTHING, record
 
@@ -91,14 +91,10 @@ def write_local(folder: Path, found: Mapping[str, Path], before: Mapping[str, st
             place.mkdir(parents=True, exist_ok=True)
             target = place / name
             if not target.exists() or not target.samefile(source):
-                draft = place / f".{name}.{os.getpid()}.tmp"
-                try:
-                    import shutil
+                import shutil
 
+                with replaced(target) as draft:
                     shutil.copyfile(source, draft)
-                    draft.replace(target)
-                finally:
-                    draft.unlink(missing_ok=True)
             target.chmod(0o644)
             from provision.build.code import date_file
 

@@ -6,7 +6,6 @@ runs on old Pythons and therefore lies with the role; it is loaded from there, s
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,13 +18,14 @@ from typing import Any
 
 from provision.assets import asset_dir
 from provision.errors import ActionFailedError, MissingDependencyError, UsageError
+from provision.files import try_lock
 from provision.generate.monitoring import alert_name
 from provision.matrix.load import Matrix
 from provision.probe.clean import clean_line
 from provision.probe.prometheus import Prometheus
 from provision.records import record
 
-__all__ = ["PROOF", "Verdict", "find_alerts", "load_loop", "read_reports", "run_pass", "run_verify", "try_lock"]
+__all__ = ["PROOF", "Verdict", "find_alerts", "load_loop", "lock_file", "read_reports", "run_pass", "run_verify"]
 
 PROOF = ("provision", "verify", "--level", "standard")
 """What a node must pass before it is put back, as the ledger names it."""
@@ -142,19 +142,22 @@ def run_verify(*where: str) -> tuple[int, str, str]:
     return found
 
 
-def try_lock(path: Path, mode: int) -> int | None:
+def lock_file(path: Path, mode: int) -> int | None:
     """Return a handle that holds the lock of a file until it is closed; nothing, where somebody has it.
 
     Raises:
-        OSError: The file cannot be made.
+        OSError: The file cannot be made, or its file system knows no locks.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     number = os.open(path, os.O_RDWR | os.O_CREAT, mode)
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if try_lock(number):
+            return number
     except OSError:
         os.close(number)
-        return None
-    return number
+        raise
+    os.close(number)
+    return None
 
 
 def run_pass(
@@ -247,8 +250,7 @@ def _put_back(
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        number = try_lock(folder / "lock", 0o640)
+        number = lock_file(folder / "lock", 0o640)
     except OSError as error:
         raise UsageError(f"--state: {folder} cannot be written", because=(error.strerror or str(error),)) from error
     if number is None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import MissingDependencyError
-from provision.fleet.health import Verdict, load_loop, run_verify, try_lock
+from provision.files import write_whole
+from provision.fleet.health import Verdict, load_loop, lock_file, run_verify
 from provision.probe.prometheus import Alertmanager
 
 __all__ = ["Hosts"]
@@ -180,10 +181,9 @@ class Hosts:
         return hosts
 
     def _write(self, hosts: Mapping[str, Any]) -> None:
-        draft = self._file.with_name(f".{self._file.name}.{os.getpid()}")
+        text = json.dumps({"hosts": hosts}, indent=2, sort_keys=True) + "\n"
         try:
-            draft.write_text(json.dumps({"hosts": hosts}, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-            draft.replace(self._file)
+            write_whole(self._file, text.encode())
         except OSError as error:
             raise self._error(f"{self._file}: {error.strerror or error}") from error
 
@@ -200,8 +200,7 @@ class Hosts:
     def _try_lock(self) -> int | None:
         path = self._file.with_name(f"{self._file.name}.lock")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return try_lock(path, 0o644)
+            return lock_file(path, 0o644)
         except OSError as error:
             raise self._error(f"{path}: {error.strerror or error}") from error
 

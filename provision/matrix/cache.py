@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import DataError
+from provision.files import write_whole
 
 __all__ = ["ParsedFile", "cache_folder", "load_toml", "parse_toml", "plain_toml"]
 
@@ -104,10 +105,7 @@ def cache_folder() -> Path | None:
 
 def _keep(path: Path, value: Any) -> None:
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}.tmp")
-        draft.write_text(_text(value), encoding="utf-8")
-        draft.replace(path)
+        write_whole(path, _text(value).encode())
 
 
 def _text(value: Any) -> str:

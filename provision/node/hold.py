@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from provision.errors import MissingDependencyError
+from provision.files import try_lock
 from provision.probe.clean import clean_line
 
 __all__ = ["hold_hosts"]
@@ -47,8 +48,6 @@ def hold_hosts(folder: Path, hosts: Iterable[str], action: str) -> Iterator[None
 
 
 def _take(path: Path, action: str) -> int:
-    import fcntl
-
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -57,19 +56,12 @@ def _take(path: Path, action: str) -> int:
             # The one that has just ended took the folder away.
             continue
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(descriptor):
+                raise _busy(path, os.read(descriptor, _HOLDER_BYTES_MAX))
             if _is_there(path, descriptor):
                 _sign(descriptor, action)
                 return descriptor
-        except BlockingIOError as error:
-            running, holder = _name_holder(os.read(descriptor, _HOLDER_BYTES_MAX))
-            os.close(descriptor)
-            raise MissingDependencyError(
-                f"another {running} is at work on these hosts",
-                because=(f"{holder} holds {path}",),
-                hints=("let it end, or end it; `apply --resume` goes on with the hosts that a broken-off apply left",),
-            ) from error
-        except OSError:
+        except (OSError, MissingDependencyError):
             os.close(descriptor)
             raise
         os.close(descriptor)
@@ -91,6 +83,15 @@ def _sign(descriptor: int, action: str) -> None:
     row = {"action": action, "pid": os.getpid(), "host": platform.node(), "since": since}
     os.ftruncate(descriptor, 0)
     os.write(descriptor, json.dumps(row).encode() + b"\n")
+
+
+def _busy(path: Path, content: bytes) -> MissingDependencyError:
+    running, holder = _name_holder(content)
+    return MissingDependencyError(
+        f"another {running} is at work on these hosts",
+        because=(f"{holder} holds {path}",),
+        hints=("let it end, or end it; `apply --resume` goes on with the hosts that a broken-off apply left",),
+    )
 
 
 def _name_holder(content: bytes) -> tuple[str, str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from provision.errors import UsageError
+from provision.files import write_whole
 from provision.records import record
 
 __all__ = ["Identity", "StateFile"]
@@ -105,18 +105,8 @@ class StateFile:
             "identity": self._identity_document(),
             "done": self._done,
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                json.dump(document, file, indent=1)
-                file.write("\n")
-                file.flush()
-                # A machine that loses its power is one of the breaks this is for.
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        # A machine that loses its power is one of the breaks this is for.
+        write_whole(self.path, (json.dumps(document, indent=1) + "\n").encode(), is_synced=True)
 
     def remove(self) -> None:
         """Forget the run: it has come to its end."""

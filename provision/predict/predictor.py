@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from functools import cached_property
 from math import exp, log
 from pathlib import Path
@@ -168,22 +167,6 @@ class Predictor:
             row = next((row for row in rows if row.work == _WORK[task] and row.gpu is None), None)
             self._shares[task] = (row.low, row.high) if row else _SHARES
         return self._shares[task]
-
-    def half_width(self, described: Described, also_known: Iterable[str]) -> float:
-        """Return half the 80 % interval, in logarithms, that a forecast would have if more were known.
-
-        Args:
-            described: The run.
-            also_known: Kinds of what measurements would tell: ``gpu``, ``setup``, ``model``.
-        """
-        half = (described.estimate.high - described.estimate.low) / 2
-        if described.model is None:
-            return half
-        regression = self.model(described.model)
-        kinds = set(described.estimate.known) | set(also_known)
-        kinds &= {kind for name in regression.document["intervals"] for kind in name.split("+")}
-        low, high = regression.interval(kinds)
-        return min(half, (high - low) / 2)
 
     def forecast(self, described: Described) -> Forecast:
         """Return a forecast from specifications, or with measurements of the same model elsewhere behind it."""

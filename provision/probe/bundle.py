@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from provision import __version__
 from provision.errors import ActionFailedError, UsageError
+from provision.files import replaced
 from provision.probe.clean import clean, clean_line
 from provision.probe.output import STATUSES, Output
 from provision.probe.redact import Mask, redact
@@ -69,30 +70,20 @@ def write_bundle(
         ActionFailedError: The file cannot be written.
         UsageError: A name in ``extra`` is not a file name.
     """
-    import contextlib
     import os
-    import tempfile
 
     taken = snapshots.values() if isinstance(snapshots, Mapping) else snapshots
     members = _members(sorted(taken, key=lambda item: item.target), extra, facts_date, unreachable, is_masked)
-    folder = path.parent
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=folder)
+        with replaced(path) as draft:
+            # Nobody else may read what a bundle holds: it is what logs hold.
+            draft.touch(0o600)
+            with draft.open("wb") as file:
+                _pack(file, members)
+                file.flush()
+                os.fsync(file.fileno())
     except OSError as error:
         raise ActionFailedError(f"cannot write {path}", because=(error.strerror or str(error),)) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _pack(file, members)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp lets nobody else read; a bundle holds what logs hold, so that stays.
-        Path(temporary).replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        if isinstance(error, OSError):
-            raise ActionFailedError(f"cannot write {path}", because=(error.strerror or str(error),)) from error
-        raise
 
 
 def read_bundle(path: Path) -> tuple[Snapshot, ...]:

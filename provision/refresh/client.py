@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from provision.errors import MissingDependencyError, UnreachableError, UsageError, install_command, without_secrets
+from provision.files import write_whole
 from provision.records import record
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ __all__ = [
     "Counts",
     "UnreachableError",
     "each",
-    "keep_private",
     "number_of",
     "without_secrets",
 ]
@@ -304,17 +304,9 @@ class Client:
             "sha256": hashlib.sha256(answer.content).hexdigest(),
         }
         with suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True)
             for suffix, content in ((".body", answer.content), (".json", json.dumps(head).encode())):
-                draft = place.with_suffix(f"{suffix}.{os.getpid()}.{threading.get_ident()}.tmp")
-                keep_private(draft, content)
-                draft.replace(place.with_suffix(suffix))
-
-
-def keep_private(path: Path, content: bytes) -> None:
-    """Write a new file that no other user can read: what a private index answers is private too."""
-    path.touch(mode=0o600)
-    path.write_bytes(content)
+                # What a private index answers is private too.
+                write_whole(place.with_suffix(suffix), content, mode=0o600)
 
 
 class _BusyError(Exception):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from provision.errors import ActionFailedError, DataError
+from provision.files import try_lock
 from provision.generate.write import Artifact, write_artifacts
 from provision.matrix.check import Finding, check
 from provision.refresh.book import forget, is_as_read
@@ -106,8 +107,6 @@ class Claim:
         Raises:
             ActionFailedError: Another refresh has it.
         """
-        import fcntl
-
         if self._descriptor is not None:
             return
         try:
@@ -117,17 +116,17 @@ class Claim:
             # Whoever writes there next says why it cannot be done.
             return
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            is_free = try_lock(self._descriptor)
+        except OSError:
+            # Some network file systems have no locks; what was changed in between is still seen.
+            return
+        if not is_free:
             self.__exit__()
             raise ActionFailedError(
                 f"another refresh of the facts in {self.folder} is at work; nothing was written",
                 because=("two at once would undo each other's rows",),
                 hints=("let it end, then run the same command again", "`provision data diff` writes nothing"),
-            ) from error
-        except OSError:
-            # Some network file systems have no locks; what was changed in between is still seen.
-            pass
+            )
 
 
 def land(claim: Claim, texts: Mapping[str, str]) -> tuple[str, ...]:

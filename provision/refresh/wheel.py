@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import tarfile
 import tempfile
@@ -17,10 +16,11 @@ from typing import Any, BinaryIO, cast
 from zipfile import BadZipFile, ZipFile
 
 from provision.errors import UnreachableError
+from provision.files import write_whole
 from provision.index.page import IndexFile
 from provision.index.remote_zip import RemoteFile, open_archive
 from provision.records import fields_of, record
-from provision.refresh.client import AbsentError, Client, keep_private
+from provision.refresh.client import AbsentError, Client
 from provision.refresh.fatbin import FatbinScanner
 
 __all__ = ["OpenWheel", "WheelContents", "WheelReader", "parse_metadata", "requires_of_egg"]
@@ -256,10 +256,7 @@ class WheelReader:
                 return json.loads(path.read_bytes())
             return None
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(f".{os.getpid()}.{id(row)}.tmp")
-            keep_private(draft, json.dumps(value).encode())
-            draft.replace(path)
+            write_whole(path, json.dumps(value).encode(), mode=0o600)
         return value
 
     def _read_source(self, row: IndexFile) -> WheelContents:

@@ -139,9 +139,9 @@ def bounds_of(row: HiddenConstraint, request: Request) -> Mapping[str, str]:
     """Return what a hidden constraint asks for: less of what the lines of a request name, where less works too."""
     if not row.tolerates:
         return row.requires
-    from provision.resolve.requirements import parse_requirements
+    from provision.resolve.requirements import normalise_name, requirement_of
 
-    own = {line.name for line in parse_requirements("\n".join((*request.requirements, *request.constraints)), "-r")}
+    own = {normalise_name(requirement_of(line).name) for line in (*request.requirements, *request.constraints)}
     return row.requires | {name: bound for name, bound in row.tolerates.items() if name in own}
 
 

@@ -291,20 +291,18 @@ def _frameworks(request: Request, matrix: Matrix) -> tuple[str, ...]:
     Raises:
         UsageError: There is to be something installed, and nothing says beside what.
     """
-    named = tuple(name for name in FRAMEWORKS if getattr(request, name) is not None)
-    if request.is_cpu and not named and not request.extras:
-        hints = _cpu_hints(request) or ("name one, as in `--torch 2.1 --cpu`",)
-        raise UsageError("`--cpu` names no framework", hints=hints)
-    if named or not (request.extras or request.requirements):
-        return named or ("cuda",)
-    if implied := implied_by(matrix, request):
+    if named := tuple(name for name in FRAMEWORKS if getattr(request, name) is not None):
+        return named
+    if (request.extras or not request.is_cpu) and (implied := implied_by(matrix, request)):
         return implied
     asked = [row for rows in _asked_extras(matrix, request) for row in rows]
     is_for_cuda = any(text.startswith("cuda") for row in asked for text in row.conflicts)
-    if is_for_cuda and request.is_cpu:
-        because = (f"`--with {','.join(request.extras)}` is for CUDA, and `--cpu` asks for a stack without it",)
-        raise UsageError("`--cpu` names no framework", because=because, hints=("name one, as in `--torch 2.1 --cpu`",))
-    if is_for_cuda or (request.cuda is not None and request.python is not None):
+    if request.is_cpu and (is_for_cuda or not request.extras):
+        what = f"`--with {','.join(request.extras)}` is for CUDA, and `--cpu` asks for a stack without it"
+        hints = _cpu_hints(request) or ("name one, as in `--torch 2.1 --cpu`",)
+        raise UsageError("`--cpu` names no framework", because=(what,) if is_for_cuda else (), hints=hints)
+    is_bare = not (request.extras or request.requirements)
+    if is_for_cuda or is_bare or (request.cuda is not None and request.python is not None):
         return ("cuda",)
     what = f"`--with {','.join(request.extras)}` names no framework"
     if request.requirements:

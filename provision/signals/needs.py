@@ -20,7 +20,6 @@ _Need = Callable[[Snapshot, Expectation, Matrix], str | None]
 
 
 def _gpu(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
-    del matrix
     if expected.gpus != 0:
         return None
     has_one = read_or(lambda: any(device.is_nvidia_gpu for device in host.pci), False)
@@ -43,7 +42,6 @@ def _nvswitch(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | No
 
 
 def _rdma(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
-    del matrix
     if expected.rdma_gbit:
         return None
     if expected.rdma_gbit == 0:
@@ -53,7 +51,6 @@ def _rdma(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
 
 
 def _bare_metal(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
-    del expected, matrix
     machine = host.virtualization
     if machine.is_container:
         return "a container does not show it"
@@ -61,19 +58,16 @@ def _bare_metal(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | 
 
 
 def _host(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
-    del expected, matrix
     return "it is a question about the host, and this is a container" if host.virtualization.is_container else None
 
 
 def _native_driver(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
-    del expected, matrix
     if host.virtualization.kind != "wsl":
         return None
     return "WSL has no NVIDIA kernel module and no GPU on its PCI bus; the driver is that of Windows"
 
 
 def _containers(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
-    del matrix
     if host.virtualization.is_container:
         return "it is a question about the host, and this is a container"
     if expected.has_containers is None:
@@ -83,14 +77,12 @@ def _containers(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | 
 
 def _framework(name: str) -> _Need:
     def is_planned(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
-        del host, matrix
         return None if name in expected.frameworks else f"no {name} is planned"
 
     return is_planned
 
 
 def _dcgm(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
-    del matrix
     if expected.has_dcgm is None:
         return (
             "no DCGM is planned, and none is there" if host.output("dcgmi-diag").status in (ABSENT, NOT_RUN) else None
@@ -102,7 +94,6 @@ def _planned(field: str, probe: str, what: str) -> _Need:
     """Return a need that a plan fulfils, or, where it says nothing, the thing itself."""
 
     def is_planned(host: Snapshot, expected: Expectation, matrix: Matrix) -> str | None:
-        del matrix
         wanted = getattr(expected, field)
         if wanted is None:
             wanted = host.has(probe)

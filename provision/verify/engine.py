@@ -10,7 +10,7 @@ from provision.matrix.model import Check
 from provision.probe.catalogue import LEVELS
 from provision.probe.output import Unreadable
 from provision.probe.snapshot import Snapshot
-from provision.records import NOTHING, record
+from provision.records import record
 from provision.signals import catalogue
 from provision.signals.expectation import Expectation
 from provision.signals.signal import FAIL, UNKNOWN, Signal, failed, skipped, unknown
@@ -25,7 +25,6 @@ __all__ = [
     "conclude",
     "fleet_probes",
     "unreached",
-    "verify_hosts",
     "verify_one",
     "way_on",
 ]
@@ -140,31 +139,6 @@ def conclude(results: Iterable[Result], matrix: Matrix, targets: Sequence[str], 
     order = {check: number for number, check in enumerate(matrix.checks)}
     ordered = sorted(results, key=lambda row: (place.get(row.target, len(place)), order.get(row.check, -1)))
     return Verdict(results=tuple(ordered), fail_on=fail_on)
-
-
-def verify_hosts(
-    hosts: Mapping[str, Snapshot],
-    expected: Mapping[str, Expectation],
-    matrix: Matrix,
-    checks: Collection[Check],
-    *,
-    unreachable: Mapping[str, str] = NOTHING,
-    fail_on: str = "medium",
-) -> Verdict:
-    """Ask all checks about all targets, when all of them are at hand.
-
-    Args:
-        hosts: Target → what was collected, in the order to answer in.
-        expected: Target → what was planned.
-        matrix: The facts.
-        checks: From :func:`choose_checks`.
-        unreachable: Target → why nothing was collected; each is one critical failure.
-        fail_on: See :meth:`Result.is_failure`.
-    """
-    results = [result for name, host in hosts.items() for result in verify_one(host, expected[name], matrix, checks)]
-    results += compare_hosts(hosts, expected, matrix, checks)
-    results += [unreached(name, why) for name, why in unreachable.items()]
-    return conclude(results, matrix, (*hosts, *unreachable), fail_on=fail_on)
 
 
 def way_on(check: str) -> str:

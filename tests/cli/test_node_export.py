@@ -37,7 +37,7 @@ def test_archive_on_a_read_only_file_system_is_a_failure_with_a_way_out(
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
 
     # There even the removal of a file that is not there is refused.
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "touch", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)
     answer = provision("node", "export", "--archive", tmp_path / "site.tar.gz")
     assert answer.code == 5

@@ -16,6 +16,7 @@ import machines
 import pytest
 from contradictions import contradictions
 from machines import absent, change, fail, kernel_line, replace_output, xml_gpu
+from verdicts import verify_hosts
 
 from provision.doctor.case import Case
 from provision.doctor.engine import diagnose
@@ -23,7 +24,7 @@ from provision.matrix.load import Matrix
 from provision.probe.output import HUNG
 from provision.records import replace
 from provision.signals.expectation import Expectation
-from provision.verify.engine import choose_checks, verify_hosts
+from provision.verify.engine import choose_checks
 
 MATRIX = Matrix()
 MARKER = "@provision-payload "

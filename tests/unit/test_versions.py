@@ -1,6 +1,6 @@
 import pytest
 
-from provision.versions import Spec, branch_of, is_empty, is_prefix_of, sort_key
+from provision.versions import Spec, branch_of, is_empty, is_prefix_of, parse
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_prefix_names_versions_by_whole_parts(prefix, version, expected):
 
 
 def test_versions_order_by_number_and_not_by_text():
-    assert sorted(["2.2.0", "2.10.0", "2.9.1"], key=sort_key) == ["2.2.0", "2.9.1", "2.10.0"]
+    assert sorted(["2.2.0", "2.10.0", "2.9.1"], key=parse) == ["2.2.0", "2.9.1", "2.10.0"]
 
 
 def test_driver_branch_is_the_first_part():

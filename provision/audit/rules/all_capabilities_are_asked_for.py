@@ -15,7 +15,6 @@ _VARIABLE = "NVIDIA_DRIVER_CAPABILITIES"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look at what the environment sets itself."""
-    del options
     for variable in environment.own_variables:
         if variable.name == _VARIABLE and variable.value == "all" and variable.kind == "env":
             yield found(

@@ -38,7 +38,6 @@ _HARMLESS = (
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Follow the lists through the commands of a stage and those below, as long as nothing else may bring them."""
-    del options
     foreign = not_inside(matrix, environment)
     keeping = matrix.setting("audit_rules.toml", "images_with_apt_lists").values
     base = environment.base

@@ -21,7 +21,6 @@ _DRY = ("-d", "-s", "--download-only", "--simulate", "--dry-run", "--print-uris"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for installs without consent of what surely brings further packages along."""
-    del options
     foreign = not_inside(matrix, environment)
     if not foreign or may_bring_archive(environment):
         return

@@ -17,7 +17,6 @@ _CALLS = ("update", "install", "upgrade", "makecache", "groupinstall")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the first call over a base whose release was moved to where old ones are kept."""
-    del options
     base = environment.base
     if base is None or not _is_moved(matrix, base):
         return

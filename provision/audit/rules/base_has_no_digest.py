@@ -14,7 +14,6 @@ ID = "B03"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Ask for a digest behind every tag that names a version."""
-    del options
     base = environment.base
     if base is None or base.repository is None or base.reference is None or not environment.own_base:
         return

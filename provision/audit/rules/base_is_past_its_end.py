@@ -15,7 +15,6 @@ ID = "B01"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold the base against the lists of tags and the dates of systems and Pythons."""
-    del options
     base = environment.base
     if base is None or base.repository is None or not environment.own_base:
         return

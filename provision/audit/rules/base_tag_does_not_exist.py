@@ -23,7 +23,6 @@ _TAG = re.compile(
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look the tag up in NVIDIA's lists."""
-    del options
     base = environment.base
     if base is None or not environment.own_base:
         return

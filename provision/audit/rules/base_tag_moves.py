@@ -14,7 +14,6 @@ ID = "B06"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Ask for a version in the tag; nvidia/cuda has no such tags at all, which another rule says."""
-    del options
     base = environment.base
     if base is None or base.repository is None or base.reference is None or not environment.own_base:
         return

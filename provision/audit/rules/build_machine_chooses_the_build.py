@@ -13,7 +13,6 @@ ID = "C30"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for installs of an image that leave the choice to the machine."""
-    del options
     for install in environment.own_installs if environment.kind == "stage" else ():
         for index in install.indexes if install.is_certain and not install.is_dry else ():
             if index.kind == "backend" and index.url == "auto":

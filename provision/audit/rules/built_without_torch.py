@@ -20,7 +20,6 @@ _COMMANDS = ("sync", "run", "lock", "add")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Walk the installs in order, with torch in mind."""
-    del options
     if environment.kind not in _KINDS:
         return
     # Of a file alone nobody knows the command; the plain one fails, one with `--no-build-isolation` may not.

@@ -16,7 +16,6 @@ _ASKING = ("create", "install", "update", "upgrade")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for a newest conda, and for its first command that reads channels before anything might settle the terms."""
-    del options
     settings = matrix.settings("audit_rules.toml")
     marks = settings["conda_terms_marks"].values
     if any(name in marks for name in environment.variables):

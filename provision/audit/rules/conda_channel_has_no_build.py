@@ -20,7 +20,6 @@ _TOOLKIT = "cudatoolkit"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold each conda install from the channel pytorch against what the channel has."""
-    del options
     for install in environment.installs:
         if install.installer != "conda" or not install.is_complete or not is_from_channel(install, is_alone=False):
             continue

@@ -22,7 +22,6 @@ _STARTED = re.compile(r"\s-(?:-login|-interactive|-rcfile|-init-file|[a-z]*[li])
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the first activation that conda itself answers, with an error, since no function of the shell does."""
-    del options
     if environment.kind != "stage" or "BASH_ENV" in environment.variables:
         return
     for command in environment.own_commands:

@@ -17,7 +17,6 @@ _LOCAL = ("localhost", "127.0.0.1", "::1", "host.docker.internal")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look at addresses of indexes, flags and variables."""
-    del options
     for span, message, reason in _faults(environment):
         yield found(matrix, ID, span=span, message=message, reasons=(reason,))
 

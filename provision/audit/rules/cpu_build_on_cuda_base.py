@@ -14,7 +14,6 @@ ID = "C14"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the CPU variant on a CUDA base."""
-    del options
     base = environment.base
     wanted = effective(environment, matrix, "torch")
     if base is None or base.cuda is None or wanted is None or wanted.variant != CPU or not environment.is_target:

@@ -15,7 +15,6 @@ ID = "C12"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold pinned NVIDIA packages against the pins of the frameworks."""
-    del options
     for framework in ("torch", "tensorflow"):
         wanted = effective(environment, matrix, framework)
         pins = _pins(matrix, wanted) if wanted is not None else None

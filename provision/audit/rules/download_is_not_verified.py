@@ -16,7 +16,6 @@ _RUNNERS = ("bash", "dash", "perl", "sh", "tar", "zsh")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look at pipelines, substitutions and ADD."""
-    del options
     for command in _piped(environment.own_commands):
         yield found(
             matrix,

@@ -16,7 +16,6 @@ _TRUE = ("1", "true", "t")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look at what the stage sets itself; a service may do so for one host."""
-    del options
     if environment.kind != "stage":
         return
     for variable in environment.own_variables:

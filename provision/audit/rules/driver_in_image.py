@@ -16,7 +16,6 @@ _MANAGERS = ("apt", "apt-get", "aptitude", "dnf", "microdnf", "yum", "zypper")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the packages of drivers behind install."""
-    del options
     names = matrix.setting("audit_rules.toml", "driver_packages").values
     for command in environment.own_commands:
         words = [word.text for word in command.words]

@@ -13,7 +13,6 @@ ID = "C25"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the folders that conda builds in, and for homes of people; one finding for each list."""
-    del options
     marks = tuple(matrix.setting("audit_rules.toml", "build_folders").values)
     for install in environment.installs:
         if install.is_dry:

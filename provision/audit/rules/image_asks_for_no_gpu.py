@@ -18,7 +18,6 @@ _VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the variable where a GPU build of a framework stands on a base that does not set it."""
-    del options
     base = environment.base
     if base is None or environment.kind != "stage" or not environment.is_target or not is_plain(matrix, environment):
         return

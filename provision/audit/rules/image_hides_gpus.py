@@ -17,7 +17,6 @@ _NOTHING = ("none", "void", "")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look at what stands at the end of a GPU environment."""
-    del options
     if not environment.is_gpu or not environment.is_target:
         return
     for variable, message, reason in _faults(environment):

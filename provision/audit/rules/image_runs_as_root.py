@@ -16,7 +16,6 @@ _ROOT = ("root", "0")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look at the user that the image is left with."""
-    del options
     base = environment.base
     if environment.kind != "stage" or not environment.is_target or base is None:
         return

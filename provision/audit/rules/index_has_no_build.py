@@ -17,7 +17,6 @@ _FAMILY = ("torch", "torchvision", "torchaudio")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the index of each local version among those in force; unknown indexes may have anything."""
-    del options
     for install in environment.installs:
         if not (install.is_complete or install.is_index_known) or install.has_no_index:
             continue

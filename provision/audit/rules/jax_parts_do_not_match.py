@@ -15,7 +15,6 @@ ID = "C08"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold jaxlib, the plugin and the extra against the release of jax."""
-    del options
     wanted = effective(environment, matrix, "jax")
     if wanted is None or wanted.version is None:
         return

@@ -16,7 +16,6 @@ _TENSORFLOW_GPU = "tensorflow-gpu"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the names of placeholders."""
-    del options
     settings = matrix.settings("audit_rules.toml")
     real = settings["placeholders"].entries
     since = settings["placeholders_since"].entries

@@ -17,7 +17,6 @@ _VARIABLE = "TORCH_CUDA_ARCH_LIST"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold each number of the list against the architectures of the base's toolkit."""
-    del options
     base = environment.base
     if base is None or base.cuda is None or environment.has_nvcc is not True:
         return

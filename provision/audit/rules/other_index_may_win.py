@@ -16,7 +16,6 @@ ID = "C05"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for an open version where several indexes compete for it."""
-    del options
     if any(conda_pytorch(environment)):
         return
     earlier: set[tuple[str, str]] = set()

@@ -21,7 +21,6 @@ _BESIDE_A_BASE = "torchtext"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold the torch pin of the release against the torch that stands at the end."""
-    del options
     torch = standing(environment, matrix, "torch")
     have = torch.version if torch is not None else None
     if torch is None or have is None:

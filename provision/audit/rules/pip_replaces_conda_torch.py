@@ -18,7 +18,6 @@ _TORCH = "torch"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold what pip is asked for against every release that conda may have taken."""
-    del options
     wishes = list(conda_pytorch(environment))
     if len(wishes) != 1:
         return

@@ -17,7 +17,6 @@ _NEEDS_PYTHON = ("pip", "python")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Walk the commands of the stages up to the first pip, and give up at the first that might bring a Python."""
-    del options
     base = environment.base
     if base is None or environment.kind != "stage" or not is_cuda_repository(matrix, base) or environment.copies_from:
         return

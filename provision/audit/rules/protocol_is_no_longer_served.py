@@ -16,7 +16,6 @@ _REWRITES = ".insteadof"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for addresses that nobody answers, where git is not told to ask another one."""
-    del options
     hosts = matrix.setting("audit_rules.toml", "hosts_without_git_protocol").values
     if any(_REWRITES in (word.text or "").lower() for command in environment.commands for word in command.words):
         return

@@ -21,7 +21,6 @@ _PYTHON = re.compile(r"python(3\.[0-9]+)(-dev|-venv|-minimal|-distutils)?")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look each name up that is known to be gone, and each Python."""
-    del options
     base, system = environment.base, _system_of(environment, matrix)
     if base is None or system is None or not (is_plain(matrix, environment) or is_cuda_repository(matrix, base)):
         return

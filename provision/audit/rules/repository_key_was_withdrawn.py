@@ -22,7 +22,6 @@ _SHELLS = ("bash", "dash", "sh", "source", ".")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the file of the old key, and for a base that still has it; deleting it is what everybody should do."""
-    del options
     settings = matrix.settings("audit_rules.toml")
     old, new = settings["withdrawn_keys"].values, settings["new_key_marks"].values
     if not any(mark in text for command in environment.commands for text in _texts(command) for mark in new):

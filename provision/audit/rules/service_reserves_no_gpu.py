@@ -16,7 +16,6 @@ _CPU = "cpu"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look at services that stand on CUDA."""
-    del options
     base = environment.base
     if environment.kind != "service" or environment.gpus is not None or environment.runtime:
         return

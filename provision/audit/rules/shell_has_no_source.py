@@ -18,7 +18,6 @@ _SH = ("/bin/sh", "sh", "/bin/dash", "dash")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the first `source` that dash runs, as long as nothing may have put another shell in its place."""
-    del options
     system, base = matrix.os_release(environment.os), environment.base
     if base is None or not is_bare(matrix, environment) or (system is not None and system.package_format != "deb"):
         return

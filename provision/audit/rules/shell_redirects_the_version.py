@@ -17,7 +17,6 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[A-Za-z0-9._,-]*\])?(?:[<
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for requirements in the words of installs that an operator takes apart."""
-    del options
     for install in environment.own_installs:
         command = command_of(environment, install)
         starts = {requirement.span.start for requirement in install.requirements}

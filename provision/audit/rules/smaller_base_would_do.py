@@ -36,7 +36,6 @@ _COMPILERS = ("build-essential", "cmake", "g++", "gcc", "ninja-build", "make", "
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for wheels with CUDA of their own and for nothing that could use that of the base."""
-    del options
     base = environment.base
     if base is None or base.cuda is None or not is_cuda_repository(matrix, base):
         return

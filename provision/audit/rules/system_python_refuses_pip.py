@@ -19,7 +19,6 @@ _OTHER_PYTHONS = ("conda", "mamba", "pyenv", "venv", "virtualenv", "uv", "pipx",
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for the first install of a stage by the system's own pip, where nothing lets it do so."""
-    del options
     settings = matrix.settings("audit_rules.toml")
     base, system = environment.base, environment.os
     if base is None or system not in settings["externally_managed_systems"].values or base.repository == "python":

@@ -23,7 +23,6 @@ _OTHERS = ("torch", "pytorch", "jax", "jaxlib", "vllm")
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold the base against what the release was built with."""
-    del options
     base = environment.base
     wanted = effective(environment, matrix, "tensorflow")
     if wanted is not None and wanted.variant != "system-cuda":

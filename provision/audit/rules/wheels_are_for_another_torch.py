@@ -20,7 +20,6 @@ _WHEEL = re.compile(r"\+cu[0-9]+torch([0-9]+\.[0-9]+)(?:\.[0-9]+)?cxx11abi(TRUE|
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold what the address of a page or a wheel says against the torch that stands at the end."""
-    del options
     torch = standing(environment, matrix, "torch")
     if torch is None or torch.version is None:
         return

@@ -15,7 +15,6 @@ ID = "B12"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for such a distribution where no release that is admitted has a wheel."""
-    del options
     names = matrix.setting("audit_rules.toml", "wheels_by_cuda").entries
     for install, requirement in environment.requirements():
         if requirement.name not in names or requirement.ecosystem != "pypi" or requirement.url is not None:

@@ -8,7 +8,6 @@ until the rest is within the bound; what the run itself used stays. The folder m
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from provision.build.oci.layer import CHUNK_BYTES, Layer
 from provision.build.oci.overlap import Files
 from provision.build.oci.watch import Watch
 from provision.errors import ActionFailedError
+from provision.files import try_lock
 from provision.records import plain, record, replace
 
 __all__ = ["BYTES_MAX", "Store", "digest_of"]
@@ -66,28 +66,19 @@ class Store:
         Args:
             watch: Told when there is another run to wait for.
         """
-        import fcntl
-
         with self._worded():
             self.folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         part = "another run with the same cache"
         is_waiting = is_alone = False
         try:
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
-                    if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                        # A disk without locks: runs side by side are then the person's own matter.
-                        break
+            # On a disk without locks, runs side by side are the person's own matter.
+            with contextlib.suppress(OSError):
+                while not (is_alone := try_lock(descriptor)):
                     if not is_waiting:
                         is_waiting = True
                         watch.begin(part, None)
                     time.sleep(_POLL_SECONDS)
-                else:
-                    is_alone = True
-                    break
             if is_waiting:
                 watch.end(part, "ended")
             self._sweep()

@@ -6,7 +6,6 @@ import argparse
 import re
 import shlex
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from provision.cli.output import Output
 from provision.cli.parser import add_switch, add_value, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import ActionFailedError, UsageError, shown
+from provision.files import write_whole
 from provision.matrix.load import Matrix
 from provision.versions import parse
 
@@ -241,15 +241,9 @@ def _save(path: Path, content: bytes, output: Output) -> None:
     if output.is_dry_run:
         output.note(f"would write {path}")
         return
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        write_whole(path, content)
     except OSError as error:
-        with suppress(OSError):
-            # A read-only file system refuses this too, even where there is nothing to take away.
-            temporary.unlink(missing_ok=True)
         raise ActionFailedError(
             f"cannot write {path}",
             because=(error.strerror or str(error),),

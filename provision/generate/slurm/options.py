@@ -9,9 +9,8 @@ from provision.errors import UsageError
 from provision.generate.image import check_value
 from provision.records import NOTHING, record
 
-__all__ = ["RUNTIMES", "JobOptions"]
+__all__ = ["JobOptions"]
 
-RUNTIMES = ("pyxis", "apptainer", "host")
 """What runs a job: enroot by Slurm's plugin pyxis, Apptainer, or the node itself."""
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,127}", re.ASCII)
@@ -34,7 +33,7 @@ class JobOptions:
     """How the lock is written down for Slurm.
 
     Attributes:
-        runtime: One of :data:`RUNTIMES`.
+        runtime: ``pyxis``, ``apptainer`` or ``host``.
         image: Of the jobs: a reference, or with Apptainer an absolute path that ends in ``.sif``.
         environment: Folder of the virtual environment on the nodes, for ``host``.
         script: What torchrun starts, with its arguments.

@@ -14,7 +14,7 @@ from provision.probe.clean import clean, clean_line
 from provision.probe.output import Unreadable
 from provision.records import record
 
-__all__ = ["EVENTS_MAX", "EVENT_WORDS", "KernelEvent", "KernelLog", "find_events", "parse_kernel_log"]
+__all__ = ["EVENTS_MAX", "EVENT_WORDS", "KernelEvent", "KernelLog", "parse_kernel_log"]
 
 EVENTS_MAX = 10_000
 """More events than these are thinned out, the commonest first; of each kind the first and the last stay."""
@@ -189,11 +189,6 @@ def parse_kernel_log(text: str) -> KernelLog:
         seconds == 0 or _BEGINS.match(message) for seconds, message in lines[:_BEGINNING_LINES]
     )
     return KernelLog(lines=lines, events=events, left_out=len(found) - len(events), is_whole=is_whole)
-
-
-def find_events(lines: tuple[tuple[float | None, str], ...]) -> tuple[KernelEvent, ...]:
-    """Return the events in lines whose stamps were already taken off, at most :data:`EVENTS_MAX`."""
-    return _thin(tuple(_events(lines)))
 
 
 def _read_lines(text: str) -> tuple[tuple[tuple[float | None, str], ...], bool]:

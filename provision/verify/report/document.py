@@ -13,7 +13,7 @@ from provision.signals.signal import FAIL, PASS, SKIP, UNKNOWN, Signal
 from provision.verify.engine import SEVERITIES, Result, Verdict
 from provision.verify.fleet import Difference, group_failures
 
-__all__ = ["Written", "count_statuses", "read_document", "read_report", "write_document"]
+__all__ = ["Written", "count_statuses", "read_report", "write_document"]
 
 _STATUSES = (PASS, FAIL, UNKNOWN, SKIP)
 
@@ -91,11 +91,6 @@ def _check(result: Result) -> dict[str, Any]:
     if outcome.status in (FAIL, UNKNOWN):
         document |= {"remedy": result.remedy, "runbook": result.runbook, "source": list(result.source)}
     return document
-
-
-def read_document(text: str, where: str) -> Verdict:
-    """Read the verdict in what ``provision verify --json`` wrote; see :func:`read_report`."""
-    return read_report(text, where).verdict
 
 
 def read_report(text: str, where: str) -> Written:

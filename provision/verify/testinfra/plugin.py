@@ -48,7 +48,6 @@ _ARGUMENT_BYTES_MAX = 120_000
 _SOCKET_BYTES_MAX = 100
 _SOCKET_NAME_BYTES = 57
 """%C is 40 characters, and ssh adds 17 while it makes the socket."""
-_NOT_FOUND = 127
 
 _CONTROL_FOLDER = pytest.StashKey[Path]()
 _PLAN = pytest.StashKey[tuple[Matrix, Expectation]]()

@@ -89,20 +89,6 @@ def test_nvcc_is_there_absent_or_unknown(text: str, expected: bool | None) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("FROM python:3.11\n", True),
-        ("FROM python:3.11-slim\n", False),
-        (f"FROM python:3.11-slim\n{APT} build-essential\n", True),
-        (f"FROM python:3.11-slim\n{APT} libfoo-dev\n", None),
-        ("FROM nvidia/cuda:11.8.0-devel-ubuntu22.04\n", True),
-    ],
-)
-def test_a_compiler_is_there_absent_or_unknown(text: str, expected: bool | None) -> None:
-    assert last(text).has_gcc is expected
-
-
-@pytest.mark.parametrize(
     ("marker", "platforms", "applies"),
     [
         ("sys_platform == 'linux'", (), True),

@@ -60,7 +60,7 @@ def test_file_is_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("provision.node.state.os.fsync", fail)
+    monkeypatch.setattr("provision.files.os.fsync", fail)
     with pytest.raises(OSError, match="No space"):
         state.save({"b": "ok"})
     assert state.path.read_bytes() == before

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import machines
 import pytest
+from verdicts import verify_hosts
 
 import provision.signals
 from provision.matrix.load import Matrix
@@ -18,7 +19,7 @@ from provision.probe.snapshot import Snapshot
 from provision.signals.catalogue import find_signal, list_functions, why_not_asked
 from provision.signals.expectation import Expectation
 from provision.signals.needs import NEEDS
-from provision.verify.engine import choose_checks, verify_hosts
+from provision.verify.engine import choose_checks
 
 MATRIX = Matrix()
 ROWS = tuple(MATRIX.checks.values())

@@ -7,8 +7,9 @@ import re
 import machines
 import pytest
 from asking import MATRIX, ask, text
+from verdicts import verify_hosts
 
-from provision.verify.engine import verify_hosts, verify_one
+from provision.verify.engine import verify_one
 
 GPU3 = "GPU 3 (0000:5d:00.0)"
 XML = "nvidia-smi-xml"

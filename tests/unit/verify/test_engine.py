@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import machines
 import pytest
+from verdicts import verify_hosts
 
 from provision.matrix.load import Matrix
 from provision.matrix.model import Check
@@ -22,7 +23,6 @@ from provision.verify.engine import (
     conclude,
     fleet_probes,
     unreached,
-    verify_hosts,
     verify_one,
 )
 

@@ -17,7 +17,7 @@ from provision.signals.expectation import Expectation
 from provision.signals.signal import failed, passed, skipped, unknown
 from provision.verify.engine import Result, Verdict
 from provision.verify.fleet import Difference
-from provision.verify.report.document import count_statuses, read_document, write_document
+from provision.verify.report.document import count_statuses, read_report, write_document
 from provision.verify.report.html import write_html
 from provision.verify.report.junit import write_junit
 from provision.verify.report.prometheus import read_host_facts, write_prometheus
@@ -67,7 +67,7 @@ def test_document_counts_and_groups() -> None:
 def test_document_is_read_back() -> None:
     document = write_document(VERDICT, facts_date="2026-11-21")
     for text in (json.dumps(document), json.dumps({"schema_version": 1, "ok": True, "result": document})):
-        again = read_document(text, "report.json")
+        again = read_report(text, "report.json").verdict
         assert write_document(again, facts_date="2026-11-21") == document
 
 
@@ -85,7 +85,7 @@ def test_document_is_read_back() -> None:
 )
 def test_other_documents_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a report"):
-        read_document(text, "report.json")
+        read_report(text, "report.json")
 
 
 def test_counts_name_every_status() -> None:

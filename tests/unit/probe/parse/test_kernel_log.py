@@ -10,7 +10,7 @@ import pytest
 from provision.probe.compose import COLLECTOR
 from provision.probe.output import Unreadable
 from provision.probe.parse import kernel_log
-from provision.probe.parse.kernel_log import EVENTS_MAX, KernelEvent, find_events, parse_kernel_log
+from provision.probe.parse.kernel_log import EVENTS_MAX, KernelEvent, parse_kernel_log
 
 XID = "NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
@@ -332,9 +332,9 @@ def test_texts_are_cut() -> None:
 
 
 def test_a_flood_of_one_kind_does_not_push_out_the_others() -> None:
-    flood = [(float(index), "NVRM: API mismatch: flood") for index in range(EVENTS_MAX * 2)]
-    lines = (*flood[:EVENTS_MAX], (1e6, XID), *flood[EVENTS_MAX:])
-    events = find_events(lines)
+    flood = [f"[{index}.0] NVRM: API mismatch: flood" for index in range(EVENTS_MAX * 2)]
+    lines = (*flood[:EVENTS_MAX], f"[1000000.0] {XID}", *flood[EVENTS_MAX:])
+    events = parse_kernel_log("\n".join(lines)).events
     assert len(events) == EVENTS_MAX
     assert [event.code for event in events if event.kind == "xid"] == [79]
     assert events[0].seconds == 0.0

@@ -100,7 +100,10 @@ def diagnose(case: Case) -> Report:
     if case.texts and all(case.matrix.diagnoses[name].is_last_resort for name in signs):
         # What only tells that something failed yields to whatever else can be read in the text.
         guessed = read_status(case) or guess(case)
-        signs = dict([guessed]) if guessed is not None else signs
+        if guessed is not None and all(
+            _narrows(*guessed, sign, case.matrix.diagnoses[name]) for name, sign in signs.items()
+        ):
+            signs = dict([guessed])
     facts = case.matrix.diagnoses
     reasons = {name: _causes_of(name, signs, facts) for name in signs}
     roots = [name for name in signs if not reasons[name]]
@@ -123,6 +126,11 @@ def diagnose(case: Case) -> Report:
         unseen=dict(sorted(case.unseen.items())),
         broken=broken,
     )
+
+
+def _narrows(name: str, guessed: Sign, sign: Sign, row: Diagnosis) -> bool:
+    """Tell whether a guess says more than a row: of the very line that the row knows only what the row names."""
+    return guessed.spot != sign.spot or name in row.fits
 
 
 def _kind(name: str, signs: Mapping[str, Sign], diagnoses: Mapping[str, Diagnosis]) -> str:

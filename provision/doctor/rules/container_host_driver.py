@@ -14,7 +14,7 @@ SYMPTOMS = (
     r"nvidia-container-cli(?:\.real)?: (?:detection|initialization|device) error: nvml error",
     r"could not (?:initialize|load) NVML.{0,60}ERROR_(?:DRIVER_NOT_LOADED|LIBRARY_NOT_FOUND)",
     r"nvidia-container-cli(?:\.real)?: (?:initialization|detection) error: "
-    r"(?:cuda error|driver rpc error|driver error: failed)",
+    r"(?:cuda error(?!: invalid device ordinal)|driver rpc error|driver error: failed)",
     r"Could not find any (?:nv (?:files|libraries)|NVIDIA (?:binaries|libraries)) on this host",
 )
 

@@ -18,7 +18,7 @@ SYMPTOMS = (
     r"unknown runtime specified nvidia",
     r"nvidia-container-runtime(?:-hook)?\W{0,4}: no such file or directory",
     r"nvidia-container-(?:runtime|runtime-hook|toolkit|cli)\W{1,3}(?:executable file )?not found|"
-    r"Command not found: nvidia-container-cli",
+    r"Command not found: nvidia-container-cli|Could not find nvidia-container-cli",
     r"failed to discover GPU vendor from CDI|no known GPU vendor found",
 )
 

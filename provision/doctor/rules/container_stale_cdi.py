@@ -15,7 +15,7 @@ SYMPTOMS = (
     r"unresolvable CDI devices",
     r"failed to inject CDI devices",
     r"error setting up CDI devices|setting up CDI devices:",
-    r"\bFound 0 CDI devices|\bstat nvidia\.com/gpu=\S{1,40}: no such file",
+    r"\bFound 0 CDI devices",
     r"crun: (?:cannot stat|error stat'ing file) .{0,80}/lib\S{0,20}nvidia\S{0,30}\.so\.[0-9.]{3,14}|"
     r"error stat'ing file .{0,80}nvidia\S{0,30}\.so\.[0-9.]{3,14}",
     r"failed to (?:load|parse|unmarshal) CDI Spec",

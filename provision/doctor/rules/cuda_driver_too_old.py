@@ -21,6 +21,7 @@ SYMPTOMS = (
     r"NVIDIA driver on your system is too old \(found version ([0-9]{4,6})\)",
     r"CUDA driver version is insufficient for CUDA runtime version",
     r"cudaErrorInsufficientDriver|CUDA_ERROR_UNSUPPORTED_PTX_VERSION|CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER",
+    r"CUDA driver version \S{2,10} does not support this CUDA runtime",
     r"provided PTX was compiled with an unsupported toolchain",
     r"Driver does not support the required nvenc API version|minimum required Nvidia driver for nvenc is",
     r"libcuda\.so[.0-9]{0,14}: undefined symbol: cu[A-Z]",

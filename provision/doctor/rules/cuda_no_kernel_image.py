@@ -28,6 +28,7 @@ SYMPTOMS = (
     r"FATAL: kernel .{1,120} is for sm[0-9]{2,3}.{0,40}but was built for sm",
     r"not built with CUDA kernel binaries compatible with compute capability",
     r"nvrtc: error: invalid value for --gpu-architecture",
+    r"ggml-cuda\.cu was compiled for: ?[0-9]{3}",
     r"This kernel only supports sm_?[0-9]{2,3}",
     r"was (?:not )?compiled (?:for|with) .{0,60}but (?:this|your|the) GPU (?:is|has) (?:sm_|compute "
     r"capability)",

@@ -13,6 +13,7 @@ SYMPTOMS = (
     r"NCCL.{0,200}remote process exited or there was a network error",
     r"NCCL WARN.{0,40}Connection closed by remote peer",
     r"NCCL WARN.{0,60}Call to (?:recv|send) (?:from|to).{0,120}failed : (?:Connection reset by peer|Broken pipe)",
+    r"NCCL WARN.{0,20}Call to (?:read|write|recv|send) failed : (?:Connection reset by peer|Broken pipe)",
     r"retrieving ncclUniqueId.{0,160}got error: (?:Connection reset|Broken pipe)",
     r"gloo/transport/tcp/pair\.cc.{0,40}Connection (?:closed|reset) by peer",
     r"Connection was likely closed\. Did the remote server shutdown or crash|failed to recv, got 0 bytes",

@@ -94,3 +94,9 @@ def test_excerpt_of_few_lines_needs_no_line_that_reads_like_an_error() -> None:
     said = "the frobnicator can only run on a CUDA GPU"
     assert named(said) == "cuda.hidden-devices"
     assert named(said, *["."] * 9) is None
+
+
+def test_what_a_last_resort_does_not_name_is_no_answer_in_its_own_line() -> None:
+    line = "RuntimeError: Your device does not support the current version of Torch/CUDA! Consider another version"
+    assert guess(case_of(line)) is not None
+    assert [finding.diagnosis.id for finding in diagnose(case_of(line)).causes] == ["torch.no-gpu"]

@@ -230,6 +230,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NVRM: No NVIDIA GPU found.",
     ),
     "cuda.driver-too-old": (
+        "UserWarning: CUDA driver version 11.2 does not support this CUDA runtime 12.0",
         "RuntimeError: PTX was compiled with an unsupported toolchain",
         "NCCL WARN CUDA Driver version found is 11040. Minimum requirement is 12020",
         "numba.cuda.cudadrv.error.CudaDriverError: Driver missing function: cuLinkCreate_v2",
@@ -251,6 +252,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "cuTENSOR error: CUTENSOR_STATUS_INSUFFICIENT_DRIVER",
     ),
     "cuda.no-kernel-image": (
+        "CUDA error : ggml-cuda.cu was compiled for: 520",
         "This kernel only supports sm120.",
         "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch "
         "installation.\n"
@@ -276,6 +278,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "Current region was compiled for: NVIDIA Tesla GPU sm70",
     ),
     "torch.cpu-build": (
+        "_pytorch_select           0.1                       cpu_0",
         "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
         "RuntimeError: PyTorch was compiled without CUDA support",
         "RuntimeError: CUDA is not available. Please switch to a GPU device.",
@@ -485,7 +488,6 @@ CORPUS: dict[str, tuple[str, ...]] = {
         'failed to load CDI Spec: failed to parse CDI Spec "/etc/cdi/nvidia.yaml": failed to unmarshal CDI Spec: json: '
         'unknown field "hostPath"',
         "Error: crun: cannot stat `/lib64/libEGL_nvidia.so.550.54.14`: No such file or directory",
-        "Error: stat nvidia.com/gpu=0: no such file or directory",
         "INFO[0000] Found 0 CDI devices",
         "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
         "error modifying OCI spec: failed to inject CDI devices",
@@ -555,6 +557,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "RuntimeError: Rank 1 failed to pass monitoredBarrier in 1800000 ms",
     ),
     "nccl.remote-error": (
+        "worker0:15:91 [3] include/socket.h 398 NCCL WARN Call to write failed : Connection reset by peer.",
         "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, "
         "remote process exited or there was a network error, NCCL version 2.21.5\n"
         "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from provision.doctor.case import Case
+from provision.doctor.case import Case, Quote
 from provision.doctor.gpus import is_in_container, nvidia_devices
-from provision.doctor.hint import quoted
+from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
 __all__ = ["SYMPTOMS", "examine"]
@@ -40,7 +40,7 @@ def examine(case: Case) -> Sign | None:
     uname = case.look(lambda host: host.uname)
     if module is None or not nvidia_devices(case) or uname is None:
         is_certain = quote is not None and "not found in directory" in quote.line
-        return _from_message(quoted(quote), is_certain=is_certain) if quote is not None else None
+        return _from_message(quote, is_certain=is_certain)
     built = [row for row in case.look(lambda host: host.dkms) or () if row.name.startswith("nvidia")]
     elsewhere = sorted({row.kernel for row in built if row.kernel and row.kernel != uname.release})
     broken = [row for row in built if row.kernel == uname.release and row.state != "installed"]
@@ -58,10 +58,9 @@ def examine(case: Case) -> Sign | None:
     )
 
 
-def _from_message(seen: tuple[str, ...], *, is_certain: bool) -> Sign:
-    return Sign(
-        confidence="medium",
-        seen=seen,
+def _from_message(quote: Quote | None, *, is_certain: bool) -> Sign | None:
+    return hint(
+        quote,
         expected=_EXPECTED,
         unseen=()
         if is_certain

@@ -384,3 +384,13 @@ def test_one_message_of_several_causes_names_none_of_them_for_sure(line: str, na
     (cause,) = diagnose(Case(matrix, None, (("log", f"{line}\n"),))).causes
     assert (cause.diagnosis.id, cause.sign.confidence) == (name, "low")
     assert "cuda.out-of-memory" in {diagnosis.id for diagnosis in cause.fits}
+
+
+def test_a_driver_that_does_not_answer_yields_to_an_error_that_needs_one(matrix: Matrix) -> None:
+    text = (
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
+    )
+    report = diagnose(Case(matrix, None, (("log", text),)))
+    assert [finding.diagnosis.id for finding in report.causes] == ["cuda.no-kernel-image"]
+    assert [finding.diagnosis.id for finding in report.notes] == ["driver.not-built"]

@@ -107,13 +107,17 @@ def _self_made(path):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     pytest.importorskip("sklearn", reason="training needs scikit-learn, which is not installed here")
+    from threadpoolctl import threadpool_limits
+
     from tools.train_predict import main
 
     folder = tmp_path_factory.mktemp("trained")
     table = _self_made(folder / "nccl.csv")
-    for turn in ("one", "two"):
-        assert main(["--nccl", str(table), "-o", str(folder / turn)]) == 0
-    return folder
+    # Beside other tests more threads only wait for each other.
+    with threadpool_limits(1):
+        for turn in ("one", "two"):
+            assert main(["--nccl", str(table), "-o", str(folder / turn)]) == 0
+        yield folder
 
 
 def test_training_finds_what_a_self_made_table_hides(trained):

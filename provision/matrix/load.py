@@ -40,6 +40,15 @@ def _rows(name: str, array: str, what: str, *, by: str = "") -> Any:
     return cached_property(read)
 
 
+def _places(tables: list[Any], key: str) -> dict[Any, list[int]]:
+    """Return value → positions of the tables that have it; what is no text stands under nothing."""
+    found: dict[Any, list[int]] = {}
+    for index, table in enumerate(tables):
+        value = table.get(key) if key and isinstance(table, dict) else None
+        found.setdefault(value if isinstance(value, str) else None, []).append(index)
+    return found
+
+
 class Matrix:
     """All facts. Attributes are tuples of rows in file order, newest version first.
 
@@ -94,14 +103,11 @@ class Matrix:
         if not isinstance(tables, list):
             raise DataError(f"{name}: `{array}` must be an array of tables")
         decoded = self._decoded.setdefault((name, array), {})
-        values = self.keep(
-            (name, array, key),
-            lambda: [table.get(key) if key and isinstance(table, dict) else None for table in tables],
-        )
+        places = self.keep((name, array, key), lambda: _places(tables, key))
         found = []
-        for index, value in enumerate(values):
-            if isinstance(value, str) and not is_wanted(value):
-                continue
+        for index in sorted(
+            index for value, held in places.items() if not isinstance(value, str) or is_wanted(value) for index in held
+        ):
             if index not in decoded:
                 decoded[index] = decode_row(row_type, tables[index], f"{name}: {array}[{index}]")
             found.append(decoded[index])

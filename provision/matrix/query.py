@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from provision.errors import UnknownError, UsageError
 from provision.matrix.load import Matrix
@@ -414,15 +414,18 @@ def find_first_branch(matrix: Matrix, gpu: Gpu) -> tuple[int, Gpu, bool] | None:
     if gpu.segment == "embedded":
         return None
     for trait in ("compute_capability", "architecture"):
-        known = [
-            (branch, other.id, other)
-            for other in matrix.gpus
-            if getattr(other, trait) == getattr(gpu, trait) and (branch := _first_known(other)) is not None
-        ]
-        if known:
-            branch, _, other = min(known, key=lambda item: item[:2])
-            return branch, other, True
+        value = getattr(gpu, trait)
+        found = matrix.keep(("first_branch", trait, value), partial(_first_with, matrix, trait, value))
+        if found is not None:
+            return *found, True
     return None
+
+
+def _first_with(matrix: Matrix, trait: str, value: object) -> tuple[int, Gpu] | None:
+    """Return the first branch that the facts say of a GPU with a trait, and that GPU."""
+    alike = ((_first_known(row), row) for row in matrix.gpus if getattr(row, trait) == value)
+    known = [(branch, row) for branch, row in alike if branch is not None]
+    return min(known, key=lambda item: (item[0], item[1].id), default=None)
 
 
 def _first_known(gpu: Gpu) -> int | None:

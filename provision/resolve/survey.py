@@ -22,7 +22,7 @@ from provision.errors import ProvisionError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Gpu
 from provision.matrix.query import find_gpus, newest_release, secure_minimums
-from provision.records import fields_of, replace
+from provision.records import replace
 from provision.resolve import explain
 from provision.resolve.assemble import Solution, assemble, base_reasons, base_warnings, package_warnings
 from provision.resolve.bases import Base, choose_base
@@ -55,6 +55,7 @@ _TRAITS = (
     *("first_driver_branch", "first_driver_branch_derived", "last_driver_branch"),
 )
 
+_SCALARS = frozenset((str, int, float, bool, type(None)))
 _UNSAID = ("version", "secure_minimum")
 """Fields that no page shows."""
 
@@ -197,10 +198,12 @@ class _Survey:
             return self.facts[value]
         if self.own is not None and isinstance(value, str):
             value = value.replace(self.own.label, CANDIDATE)
-        elif fields := fields_of(type(value)):
+        elif fields := getattr(value, "__record_fields__", None):
             value = {name: getattr(value, name) for name in fields if name not in _UNSAID}
         row, key = value, (type(value), value)
-        if isinstance(value, Mapping):
+        if type(value) in _SCALARS:
+            pass
+        elif isinstance(value, Mapping):
             row = {name: self.add(item) for name, item in value.items()}
             key = (dict, tuple(row.items()))
         elif isinstance(value, (tuple, list)):

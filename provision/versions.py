@@ -92,11 +92,12 @@ class Spec:
         ValueError: A clause has no operator or no valid version.
     """
 
-    __slots__ = ("_parsed", "_plain", "text")
+    __slots__ = ("_held", "_parsed", "_plain", "text")
 
     def __init__(self, text: str) -> None:
         self.text = ",".join(sorted(part.strip().replace(" ", "") for part in text.split(",") if part.strip()))
         self._plain = _plain_clauses(self.text)
+        self._held: dict[str, bool] = {}
         self._parsed: tuple[tuple[str, Version, bool], ...] | None = None
         if self._plain is None:
             self._parsed = self._clauses
@@ -114,6 +115,13 @@ class Spec:
 
     def __contains__(self, version: str) -> bool:
         """Tell whether a version lies in the set; a local part of the version is ignored unless named."""
+        held = self._held.get(version)
+        if held is None:
+            # The same few are asked about over and over.
+            held = self._held[version] = self._holds(version)
+        return held
+
+    def _holds(self, version: str) -> bool:
         if self._plain is not None:
             stem, post, number = version.partition("+")[0].partition(".post")
             release = _release(stem) if not post or number.isdecimal() else None

@@ -37,6 +37,11 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
 
 def _chain(matrix: Matrix, name: str, version: str, depth: int) -> tuple[str, ...]:
     """Return a release that pip ignores behind those that need it; nothing where there is none."""
+    asked = name, version, depth
+    return matrix.keep(("pip_ignores", *asked), lambda: _find_chain(matrix, *asked))
+
+
+def _find_chain(matrix: Matrix, name: str, version: str, depth: int) -> tuple[str, ...]:
     clauses = matrix.setting("audit_rules.toml", "pip_ignores").entries.get(name)
     if clauses is not None and version and admits(clauses, version):
         return (f"{name} {version}",)

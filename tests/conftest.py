@@ -6,6 +6,7 @@ import functools
 import gc
 import importlib.util
 import signal
+import socketserver
 import sys
 from collections.abc import Iterator
 from inspect import signature
@@ -24,6 +25,12 @@ hypothesis.settings.load_profile("provision")
 # A shell starts what runs in its background deaf to Ctrl-C, and every child inherits that; tests interrupt children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Servers of tests are on loopback. Where more clients come at once than may wait, the kernel lets some try again a
+# second later; an answer in two parts waits for the other side; and a server looks twice a second whether it is to end.
+socketserver.TCPServer.request_queue_size = 128
+socketserver.StreamRequestHandler.disable_nagle_algorithm = True
+socketserver.BaseServer.serve_forever.__defaults__ = (0.02,)
 
 TOGETHER = ("tests/engine/", "tests/browser/", "tests/packaging/")
 """What one process runs from the first test to the last, before all else: the tests of the engine build, count and

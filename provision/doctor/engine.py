@@ -120,6 +120,10 @@ def diagnose(case: Case) -> Report:
     findings.sort(key=lambda finding: _rank(finding.diagnosis, finding.sign))
     findings = [_leave_open(finding, facts) if finding.diagnosis.id in open_ones else finding for finding in findings]
     notes = {name for finding in findings if _is_note(finding) and (name := finding.diagnosis.id) not in answers}
+    if len(notes) == len(findings):
+        # Somebody gave the text because something failed: what alone can be read there is the answer.
+        given = {name for name, _ in case.texts}
+        notes = {name for name in notes if (spot := signs[name].spot) is None or spot[0] not in given}
     return Report(
         causes=tuple(finding for finding in findings if finding.diagnosis.id not in notes),
         notes=tuple(finding for finding in findings if finding.diagnosis.id in notes),
@@ -148,6 +152,7 @@ def _stronger_than(name: str, signs: Mapping[str, Sign], diagnoses: Mapping[str,
         other
         for other, sign in signs.items()
         if MESSAGE_KINDS.index(_kind(other, signs, diagnoses)) < own
+        and other not in diagnoses[name].explains
         and sign.confidence != "low"
         and _is_near(sign, signs[name])
     ]

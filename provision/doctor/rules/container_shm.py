@@ -32,10 +32,14 @@ SYMPTOMS = (
     r"failed to (?:extend|open|create|attach).{0,30}(?:/dev/shm|shared memory)",
     r"Unable to initialize shared memory key '.{1,80}' to requested size",
     r"\bexit ?code\W{1,4}-7\b",
+    r"mm_iface failed to allocate receive FIFO|Failed to allocate memory pool \(name=mm_recv_desc\)|"
+    r"check that /dev/shm or the directory you specified has more|not enough space (?:for|in|on) /dev/shm",
+    r"\bshmget\(size=.{0,80}No space left on device|"
+    r"failed to allocate [0-9]{1,12} bytes (?:with mm|using md (?:posix|sysv))\b",
 )
 
 # A bus error says that memory behind an address is not there, and not which memory.
-_SAYS_SHARED = re.compile(r"shm|shared memory|/torch_|DataLoader", re.IGNORECASE)
+_SAYS_SHARED = re.compile(r"shm|shared memory|/torch_|DataLoader|\bmm_|\bmm\b|md (?:posix|sysv)", re.IGNORECASE)
 _OTHER_MEMORY = "whether a mapped file was cut short or its disk is full, which ends a program alike: `df -h`"
 
 # It is not small: nobody may write there.

@@ -36,6 +36,7 @@ SYMPTOMS = (
     r"Driver missing function: cu[A-Z]",
     r"old CUDA driver detected",
     r"PTX was compiled with an unsupported toolchain",
+    r"GPU driver version is not supported\. Required|\bRequired: (?:NVIDIA |GPU )?driver version >= ?[0-9]",
 )
 
 

@@ -21,7 +21,7 @@ SYMPTOMS = (
     r"NVML Shared Library Not Found|NVMLError_LibraryNotFound",
     r"libnvidia-ml\.so(?:\.1)?: cannot open shared object",
     r"NVML_ERROR_LIBRARY_NOT_FOUND|CUDA driver library cannot be found|Failed to open libnvidia-ml|"
-    r"CUDA driver (?:is )?not (?:found|functional)|CudaSupportError: Error at driver init",
+    r"CUDA driver (?:is )?not (?:found|functional)|CudaSupportError: Error at driver init(?!.{0,60}\bCUDA_ERROR_)",
     r"CUDA\.jl did not successfully initialize|UndefVarError: `?libcuda`? not defined",
     r"dynamically load the .{0,4}(?:cuda|nvcuda).{0,4}shared library",
 )

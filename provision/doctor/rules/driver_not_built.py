@@ -12,7 +12,7 @@ __all__ = ["SYMPTOMS", "examine"]
 SYMPTOMS = (
     r"couldn't communicate with the NVIDIA driver",
     r"Module nvidia(?:[-_]current)? not found in directory",
-    r"could not insert '?nvidia'?: No such (?:file|device)",
+    r"could not insert '?nvidia'?: No such file",
     r"NVMLError_DriverNotLoaded|\bNVML: Driver Not Loaded\b",
     r"could not insert '?nvidia'?: (?:Exec format error|Unknown symbol in module)",
     r"FATAL: Module nvidia not found|ERROR: module not found: '?nvidia",
@@ -22,7 +22,7 @@ SYMPTOMS = (
     r"\bnvidia[\w-]{1,12}: (?:version magic '|disagrees about version of symbol (?!ib_|rdma_))|"
     r"kernel driver does not appear to be running on this host|Failed to initialize the NVIDIA kernel module",
     r"\bnvidia[\w-]{0,12}: Unknown symbol \w{3,60} \(err",
-    r"could not insert '?nvidia(?:[-_]\w{2,8})?'?: Invalid argument|NVRM: No NVIDIA devices probed",
+    r"could not insert '?nvidia(?:[-_]\w{2,8})?'?: Invalid argument",
     r"Failed to load module .{0,2}nvidia.{0,2} \(module does not exist",
 )
 

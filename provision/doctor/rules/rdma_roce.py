@@ -14,7 +14,7 @@ SYMPTOMS = (
     r"IBV_WC_RETRY_EXC_ERR|IBV_WC_RNR_RETRY_EXC_ERR",
     r"transport retry counter exceeded",
     r"Call to ibv_modify_qp failed.{0,60}(?:Invalid argument|timed out|Network is unreachable)",
-    r"Call to ibv_modify_qp failed",
+    r"Call to ibv_modify_qp failed|\bibv_modify_qp\b.{0,40}\b(?:110\b|ETIMEDOUT|timed out)",
     r"Got completion .{0,80}(?:error|status=?)\W{0,3}\w{0,24}\W{0,2}(?:5|10|12|13)\b",
 )
 

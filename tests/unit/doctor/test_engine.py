@@ -282,3 +282,35 @@ def test_generic_message_alone_is_an_open_answer(find) -> None:
 def test_a_line_that_names_the_cause_is_no_open_answer(find) -> None:
     report = find((fact("cudnn", message_kind="generic", fits=("full", "index")), line(2, message_kind="root")))
     assert (report.causes[0].sign.confidence, report.causes[0].fits) == ("medium", ())
+
+
+def test_note_of_a_given_text_is_the_answer_where_nothing_else_is_found() -> None:
+    matrix = Matrix()
+    missing = "ModuleNotFoundError: No module named 'einops'\n"
+    report = diagnose(Case(matrix, None, (("log", missing),)))
+    assert (names(report.causes), names(report.notes)) == (["python.module-missing"], [])
+    report = diagnose(Case(matrix, None, (("log", f"{missing}cudaErrorECCUncorrectable\n"),)))
+    assert "python.module-missing" in names(report.notes)
+
+
+def test_note_of_the_state_stays_one(find) -> None:
+    report = find((fact("persistence", severity="low"), sign()), (fact("order", severity="low"), line(2)))
+    assert (report.causes, len(report.notes)) == ((), 2)
+
+
+def test_generic_message_does_not_yield_to_what_it_explains(find) -> None:
+    report = find(
+        (fact("refused", message_kind="generic", fits=("other",), explains=("installer",)), line(1)),
+        (fact("installer"), line(2)),
+        (fact("other"), None),
+    )
+    (cause,) = report.causes
+    assert (cause.diagnosis.id, names(cause.consequences), names_of(cause.fits)) == (
+        "refused",
+        ["installer"],
+        ["other"],
+    )
+
+
+def names_of(rows):
+    return [row.id for row in rows]

@@ -394,3 +394,26 @@ def test_a_driver_that_does_not_answer_yields_to_an_error_that_needs_one(matrix:
     report = diagnose(Case(matrix, None, (("log", text),)))
     assert [finding.diagnosis.id for finding in report.causes] == ["cuda.no-kernel-image"]
     assert [finding.diagnosis.id for finding in report.notes] == ["driver.not-built"]
+
+
+def test_a_package_that_is_verified_is_not_missing(matrix: Matrix) -> None:
+    name = "nvidia-535.129.03-6.1.63-Unraid-1.txz"
+    assert "apt.no-candidate" not in said(f"Verifying package {name}.\nPackage {name} installed.\n", matrix)
+    assert "apt.no-candidate" in said("E: Package 'nvidia-driver-580' has no installation candidate\n", matrix)
+
+
+@pytest.mark.parametrize(
+    ("text", "diagnosis"),
+    [
+        ("mpirun -x UCX_TLS=rc,cuda_copy,gdr_copy ./solver", "mpi.gpu-memory"),
+        (
+            "nvidia.com/gpu: 1\n0/3 nodes are available: 2 Insufficient cpu, 1 Insufficient nvidia.com/gpu.",
+            "k8s.no-room",
+        ),
+        ("onnxruntime==1.22.0\nnumpy==2.1.0", "onnxruntime.two-packages"),
+        ("cannot open file: couldn't communicate with the NVIDIA driver on a Tesla V100", "driver.open-unsupported"),
+        ("modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0", "driver.module-refused"),
+    ],
+)
+def test_what_is_near_another_cause_is_not_taken_for_it(text: str, diagnosis: str, matrix: Matrix) -> None:
+    assert diagnosis not in said(f"{text}\n", matrix)

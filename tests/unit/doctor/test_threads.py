@@ -79,6 +79,7 @@ def test_threads_of_the_fifth_set_that_messages_were_written_from_are_explained(
         ("eleventh", 51, 1),
         ("twelfth", 22, 3),
         ("thirteenth", 54, 3),
+        ("fourteenth", 55, 0),
         ("breadth", 97, 4),
     ],
 )

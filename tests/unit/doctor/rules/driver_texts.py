@@ -34,7 +34,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is running.",
         "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-87-generic",
-        "modprobe: ERROR: could not insert 'nvidia': No such device",
+        "modprobe: ERROR: could not insert 'nvidia': No such file or directory",
         "modprobe: FATAL: Module nvidia-uvm not found in directory /lib/modules/6.8.0-40-generic",
         "nvidia_uvm: disagrees about version of symbol nvidia_p2p_get_pages",
         "nvidia: Unknown symbol drm_gem_object_free (err -2)\n",

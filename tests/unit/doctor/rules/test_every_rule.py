@@ -64,11 +64,10 @@ CORPUS: dict[str, tuple[str, ...]] = {
     "driver.not-built": (
         '(EE) Failed to load module "nvidia" (module does not exist, 0)',
         "modprobe: ERROR: could not insert 'nvidia': Invalid argument",
-        "[ 9.1] NVRM: No NVIDIA devices probed.",
         "(EE) NVIDIA: Failed to initialize the NVIDIA kernel module.",
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is installed.",
         "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0-49-generic",
-        "modprobe: ERROR: could not insert 'nvidia': No such device",
+        "modprobe: ERROR: could not insert 'nvidia': No such file or directory",
         "pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded",
         "modprobe: ERROR: could not insert 'nvidia': Exec format error",
         "modprobe: FATAL: Module nvidia not found.",
@@ -230,6 +229,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NVRM: No NVIDIA GPU found.",
     ),
     "cuda.driver-too-old": (
+        "Your current NVIDIA GPU driver version is not supported. Required: driver version >= 580 (CUDA >= 13.0)",
         "UserWarning: CUDA driver version 11.2 does not support this CUDA runtime 12.0",
         "RuntimeError: PTX was compiled with an unsupported toolchain",
         "NCCL WARN CUDA Driver version found is 11040. Minimum requirement is 12020",
@@ -495,6 +495,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         'Error response from daemon: failed to stat CDI host device "/dev/nvidia-modeset": no such file or directory',
     ),
     "container.shm": (
+        "mm_iface failed to allocate receive FIFO",
+        "sys.c:915  UCX  ERROR   shmget(size=134221824 flags=0x7b0) for mm_recv_desc failed: No space left on device",
         "No space left on device while creating shared memory segment",
         "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Bus error.",
         "It is possible that dataloader's workers are out of shared memory.",
@@ -617,6 +619,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "IBV_WC_RETRY_EXC_ERR",
         "send completion with error: transport retry counter exceeded",
         "Call to ibv_modify_qp failed with error Connection timed out",
+        "ibv_modify_qp 110",
         "NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_1:1",
         "NCCL WARN NET/IB : Got completion with error 13, opcode 0, len 0, vendor err 130",
     ),

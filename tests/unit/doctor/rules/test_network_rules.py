@@ -221,7 +221,7 @@ def test_crash_in_nccl_from_the_kernel_log():
 
 def test_slots_are_read_from_the_message() -> None:
     text = "There are not enough slots available in the system to satisfy the 16 slots that were requested"
-    (finding,) = diagnose(Case(MATRIX, texts=[("pasted", text)])).notes
+    (finding,) = diagnose(Case(MATRIX, texts=[("pasted", text)])).causes
     assert finding.diagnosis.id == "mpi.slots"
     assert "16 in all" in finding.fix[0]
 

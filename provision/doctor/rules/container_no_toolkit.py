@@ -15,7 +15,7 @@ SYMPTOMS = (
     r"could not select device driver \\?\"(?:nvidia|cdi)\\?\"",
     r"unknown or invalid runtime name: nvidia",
     r"exec: \\?\"nvidia-container-runtime(?:-hook)?\\?\": executable file not found",
-    r"\bunkno\w{0,2} runtime specified nvidia",
+    r"\bunkno\w{0,2} runtime(?: specified)?:? nvidia",
     r"nvidia-container-runtime(?:-hook)?\W{0,4}: no such file or directory",
     r"nvidia-container-(?:runtime|runtime-hook|toolkit|cli)\W{1,3}(?:executable file )?not found|"
     r"Command not found: nvidia-container-cli|Could not find nvidia-container-cli",

@@ -14,7 +14,7 @@ __all__ = ["SYMPTOMS", "examine"]
 
 SYMPTOMS = (
     r"\/dev/shm.{0,120}No space left on device",
-    r"No space left on device.{0,120}(?:/dev/shm|shared memory)",
+    r"No space left on device.{0,120}(?:/dev/shm|shared memory|'/(?:psm|torch|sem|mp)[_-])",
     r"(?:creating|attaching to|extending) shared memory segment /dev/shm/nccl",
     r"insufficient shared memory \(shm\)",
     r"unable to allocate shared memory ?\(shm\) for file",

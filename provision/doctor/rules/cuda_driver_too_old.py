@@ -36,6 +36,9 @@ SYMPTOMS = (
     r"Driver missing function: cu[A-Z]",
     r"old CUDA driver detected",
     r"PTX was compiled with an unsupported toolchain",
+    r"\b(?:detected|found|installed|current|your)\b.{0,80}minimum (?:required|supported) (?:NVIDIA )?driver version"
+    r"\W{0,3}[0-9]|"
+    r"\bdriver (?:version )?[0-9.]{3,12} is (?:below|older than|less than|lower than)",
     r"GPU driver version is not supported\. Required|\bRequired: (?:NVIDIA |GPU )?driver version >= ?[0-9]",
 )
 

@@ -23,6 +23,8 @@ SYMPTOMS = (
     r"kernel driver does not appear to be running on this host|Failed to initialize the NVIDIA kernel module",
     r"\bnvidia[\w-]{0,12}: Unknown symbol \w{3,60} \(err",
     r"could not insert '?nvidia(?:[-_]\w{2,8})?'?: Invalid argument",
+    r"could not insert module \S{0,120}nvidia\S{0,12}\.ko\S{0,4}: (?:Invalid module format|Unknown symbol)|"
+    r"modinfo: ERROR: Module nvidia\S{0,12} not found|NVIDIA driver is not loaded",
     r"Failed to load module .{0,2}nvidia.{0,2} \(module does not exist",
 )
 

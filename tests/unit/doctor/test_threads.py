@@ -74,7 +74,7 @@ def test_threads_of_the_fifth_set_that_messages_were_written_from_are_explained(
     [
         ("seventh", 49, 0),
         ("eighth", 53, 4),
-        ("ninth", 69, 4),
+        ("ninth", 70, 4),
         ("tenth", 54, 0),
         ("eleventh", 51, 1),
         ("twelfth", 22, 3),

@@ -25,6 +25,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "the old kernel modules stay in the initrd",
     ),
     "driver.not-built": (
+        "insmod: ERROR: could not insert module nvidia.ko: Invalid module format",
         "modprobe: ERROR: could not insert 'nvidia': Invalid argument",
         '(EE) Failed to load module "nvidia" (module does not exist, 0)',
         "modprobe: ERROR: could not insert 'nvidia': Exec format error",

@@ -62,6 +62,8 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "the old module is still in the initramfs",
     ),
     "driver.not-built": (
+        "insmod: ERROR: could not insert module nvidia.ko: Invalid module format",
+        "ERROR: NVIDIA driver is not loaded",
         '(EE) Failed to load module "nvidia" (module does not exist, 0)',
         "modprobe: ERROR: could not insert 'nvidia': Invalid argument",
         "(EE) NVIDIA: Failed to initialize the NVIDIA kernel module.",
@@ -229,6 +231,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "NVRM: No NVIDIA GPU found.",
     ),
     "cuda.driver-too-old": (
+        "Detected driver version 470.82.01. Minimum required driver version: 525.60.13",
         "Your current NVIDIA GPU driver version is not supported. Required: driver version >= 580 (CUDA >= 13.0)",
         "UserWarning: CUDA driver version 11.2 does not support this CUDA runtime 12.0",
         "RuntimeError: PTX was compiled with an unsupported toolchain",
@@ -465,6 +468,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "docker: Error response from daemon: unknown or invalid runtime name: nvidia.",
         'exec: "nvidia-container-runtime": executable file not found in $PATH: unknown',
         "docker: Error response from daemon: Unknown runtime specified nvidia.",
+        "ERROR: for worker  Cannot create container: unknown runtime nvidia",
         "fork/exec /usr/bin/nvidia-container-runtime: no such file or directory",
         "[ERROR] Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container",
         "docker: Error response from daemon: failed to discover GPU vendor from CDI: no known GPU vendor found",
@@ -495,6 +499,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         'Error response from daemon: failed to stat CDI host device "/dev/nvidia-modeset": no such file or directory',
     ),
     "container.shm": (
+        "OSError: [Errno 28] No space left on device: '/psm_b7c1d2e3'",
         "mm_iface failed to allocate receive FIFO",
         "sys.c:915  UCX  ERROR   shmget(size=134221824 flags=0x7b0) for mm_recv_desc failed: No space left on device",
         "No space left on device while creating shared memory segment",

@@ -18,6 +18,7 @@ __all__ = [
     "is_bare",
     "is_cuda_repository",
     "is_deleted",
+    "is_framework_image",
     "is_plain",
     "is_proved_absent",
     "may_have_frameworks",
@@ -111,6 +112,13 @@ def may_have_frameworks(matrix: Matrix, environment: Environment) -> bool:
     """Tell whether the base may come with frameworks: it is neither a plain image nor one of nvidia/cuda."""
     base = environment.base
     return base is not None and not (is_plain(matrix, environment) or is_cuda_repository(matrix, base))
+
+
+def is_framework_image(matrix: Matrix, environment: Environment) -> bool:
+    """Tell whether the base is the image of a framework that holds little beside it."""
+    base = environment.base
+    images = matrix.setting("audit_rules.toml", "framework_images").entries
+    return base is not None and base.repository in images and not base.is_own_build
 
 
 def is_bare(matrix: Matrix, environment: Environment) -> bool:

@@ -7,27 +7,25 @@ or where nothing bounds the other package and the newest one that the Python can
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
-from provision.audit.bases import may_have_frameworks
+from provision.audit.bases import is_framework_image, may_have_frameworks
 from provision.audit.channels import is_from_channel
 from provision.audit.commands import command_of, is_removed, is_upgrade
 from provision.audit.model import WARN, Edit, Environment, Finding, Install, Options, Requirement, Way
+from provision.audit.presence import origin_of, walks_of
 from provision.audit.verdict import found
-from provision.audit.wanted import CPU, Wanted, admits, excludes, platform_of, python_of, standing
+from provision.audit.wanted import CPU, Wanted, admits, excludes, python_of, standing
 from provision.audit.ways import write_pins
 from provision.matrix.load import Matrix
 from provision.matrix.model import HiddenConstraint, WheelRelease
 from provision.records import record
 from provision.resolve.request import matches
-from provision.versions import admits_python, is_empty, outside_of, parse
+from provision.versions import is_empty, outside_of, parse
 
 __all__ = ["broken_bounds", "missing_packages"]
 
 _FRAMEWORKS = ("torch", "tensorflow", "jax")
 _COMPANIONS = ("torchvision", "torchaudio")
-# Images of a framework come with these, and with nothing else that a bound is about.
-_IN_IMAGES = frozenset(("numpy", "packaging", "pillow", "protobuf", "scipy", "setuptools", "torchaudio", "torchvision"))
 # Of these it is only said something where a file names them.
 _UNNAMED = frozenset(("setuptools", "torch", "torchaudio", "torchcodec", "torchvision"))
 _LIBRARIES = "nvidia-"
@@ -39,7 +37,8 @@ _TOOLS = frozenset(("pip", "setuptools", "wheel", "uv", "build"))
 class _Held:
     """A package whose version is known, with the requirement that says so.
 
-    ``because`` tells how, where no pin does and it is what an installer likely takes.
+    ``because`` tells how, where no pin does and it is what an installer likely takes, and ``brought`` names it where
+    the requirement is of the package that brings it.
     """
 
     install: Install
@@ -47,11 +46,12 @@ class _Held:
     version: str
     wanted: Wanted | None
     because: str = ""
+    brought: str = ""
 
     @property
     def name(self) -> str:
         """Name on the index; conda calls torch otherwise."""
-        return self.wanted.framework if self.wanted is not None else self.requirement.name
+        return self.brought or (self.wanted.framework if self.wanted is not None else self.requirement.name)
 
 
 def broken_bounds(
@@ -77,7 +77,10 @@ def broken_bounds(
     """
     only, without = set(names or ()), set(other_than)
     told: set[tuple[str, bool]] = set()
-    awake = list(_bound(environment, matrix, options, "bound"))
+    # The tightest first: what an installer takes is said once, and so that all others are met too.
+    awake = sorted(
+        _bound(environment, matrix, options, "bound"), key=lambda pair: (_width(matrix, pair[1]), pair[0].because)
+    )
     for held, row in awake:
         for name, bound in row.requires.items():
             if (names is not None and name not in only) or name in without:
@@ -93,12 +96,17 @@ def broken_bounds(
             told.add((name, is_sure))
             if is_newer_fine and pinned is not None and admits(bound.replace("==", ">="), pinned):
                 continue
-            edits, fix = _edits(held, requirement, name, bound)
+            own = _older(environment, matrix, options, held) if held.because else None
+            together = [f"`{row.package}<={own}`"] if own is not None else list(_together(awake, name, bound))
+            edits, fix = _edits(held, requirement, name, bound) if len(together) == 1 and own is None else ((), "")
             ways = _ways(matrix, requirement, bound) if requirement is not None and pinned is not None else ()
+            # A later command takes back what one before it bounds.
+            is_several = pinned is None and len(environment.installs) > 1
+            where = "each install" if is_several else "the same install"
             yield found(
                 matrix,
                 rule,
-                span=(requirement or held.requirement).span,
+                span=(held.requirement if requirement is None or own is not None else requirement).span,
                 message=f"{row.package} {held.version} does not work with "
                 + (requirement.text if pinned is not None and requirement is not None else f"the {name} it gets"),
                 reasons=(
@@ -107,13 +115,38 @@ def broken_bounds(
                     f"{row.package} {row.versions or 'in every version'} needs {name}{bound}",
                     row.symptom,
                 ),
-                hint="" if ways else f"bound it in the same install: {' '.join(_together(awake, name, bound))}",
+                hint="" if ways else f"bound it in {where}: {' '.join(together)}",
                 ways=ways,
                 facts=(f"constraint/{row.id}",),
                 edits=edits,
                 fix=fix,
                 severity="" if is_sure and not held.because else WARN,
             )
+
+
+def _older(environment: Environment, matrix: Matrix, options: Options, held: _Held) -> str | None:
+    """Return the newest release before one that an installer takes which goes with all that is there at the end."""
+    package = matrix.published(held.name)
+    walks = walks_of(environment, matrix, options)
+    rows = matrix.rows_with("constraints.toml", "constraint", "package", held.name)
+    for version in package.versions if package is not None else ():
+        if parse(version) >= parse(held.version) or parse(version).is_prerelease:
+            continue
+        needs = [need for row in rows if matches(row.versions or None, version) for need in row.requires.items()]
+        there = [(walk.end.get(name), bound) for name, bound in needs for walk in walks]
+        if all(item is None or item.version is None or admits(bound, item.version) for item, bound in there):
+            return str(version)
+    return None
+
+
+def _width(matrix: Matrix, row: HiddenConstraint) -> int:
+    """Return how many releases a constraint leaves."""
+    left = [
+        sum(admits(bound, version) for version in package.versions)
+        for name, bound in row.requires.items()
+        if (package := matrix.published(name)) is not None
+    ]
+    return min(left, default=0)
 
 
 def _together(awake: Iterable[tuple[_Held, HiddenConstraint]], name: str, bound: str) -> Iterator[str]:
@@ -155,7 +188,7 @@ def _bound(
     environment: Environment, matrix: Matrix, options: Options, kind: str
 ) -> Iterator[tuple[_Held, HiddenConstraint]]:
     """Yield the constraints that are awake, each with what wakes it."""
-    held = {item.name: item for item in _held(environment, matrix)}
+    held = {item.name: item for item in _held(environment, matrix, options)}
     if kind == "bound":
         held = {item.name: item for item in _taken(environment, matrix, options)} | held
     for row in matrix.rows_where("constraints.toml", "constraint", "package", held.__contains__):
@@ -181,11 +214,15 @@ def _is_default_in(matrix: Matrix, item: _Held, row: HiddenConstraint) -> bool:
     return any(build.index == "pypi" and build.variant in row.variants for build in builds)
 
 
-def _held(environment: Environment, matrix: Matrix) -> Iterator[_Held]:
+def _held(environment: Environment, matrix: Matrix, options: Options) -> Iterator[_Held]:
     for framework in _FRAMEWORKS:
         wanted = standing(environment, matrix, framework)
         if wanted is None or (wanted.requirement.ecosystem == "conda" and not is_from_channel(wanted.install)):
             # Other channels compile PyTorch against what they have, and tell their solver.
+            continue
+        ends = [walk.end.get(framework) for walk in walks_of(environment, matrix, options)]
+        if ends and not any(item is None or item.version in (None, wanted.version) for item in ends):
+            # Another package moved it, which other rules tell.
             continue
         if wanted.version is not None and wanted.variant != CPU:
             yield _Held(install=wanted.install, requirement=wanted.requirement, version=wanted.version, wanted=wanted)
@@ -200,19 +237,31 @@ def _held(environment: Environment, matrix: Matrix) -> Iterator[_Held]:
 
 def _taken(environment: Environment, matrix: Matrix, options: Options) -> Iterator[_Held]:
     """Yield the packages that no pin names, where it is one release alone that an installer likely takes."""
-    from provision.audit.solved import taken_likely
-
     told = {item.name for _, item in environment.requirements() if item.version or item.url}
-    for install, requirement in environment.requirements():
-        is_open = requirement.name not in told and requirement.applies is True and requirement.ecosystem == "pypi"
-        if not is_open or not install.is_certain or install.is_dry:
+    walks = walks_of(environment, matrix, options)
+    for name, present in walks[0].end.items() if walks else ():
+        is_open = name not in told and name not in _FRAMEWORKS and present.step is not None
+        if not is_open or not matrix.rows_with("constraints.toml", "constraint", "package", name):
             continue
-        if not matrix.rows_with("constraints.toml", "constraint", "package", requirement.name):
+        versions = {walk.end[name].version if name in walk.end else None for walk in walks}
+        version = versions.pop()
+        step = walks[0].steps[present.step or 0]
+        requirement = origin_of(matrix, step, name)
+        if versions or version is None or requirement is None or requirement.ecosystem != "pypi":
             continue
-        taken = taken_likely(environment, matrix, options, requirement.name)
-        if len(taken) == 1 and not any(is_removed(command, requirement.name) for command in environment.commands):
-            because = f"as of {matrix.dated} an installer takes {requirement.name} {taken[0]}"
-            yield _Held(install=install, requirement=requirement, version=taken[0], wanted=None, because=because)
+        if requirement.name not in walks[0].end:
+            # What brought it was taken out again, and nothing loads it.
+            continue
+        verb = "an installer takes" if requirement.name == name else f"`{requirement.text}` brings"
+        because = f"as of {matrix.dated} {verb} {name} {version}"
+        yield _Held(
+            install=step.asked.install,
+            requirement=requirement,
+            version=version,
+            wanted=None,
+            because=because,
+            brought=name,
+        )
 
 
 def _broken(
@@ -235,66 +284,26 @@ def _broken(
     if is_gone and not asked:
         return None
     pinned = asked[0][1] if asked and asked[0][1].version is not None else None
-    if pinned is not None and pinned.version is not None:
-        if admits(bound, pinned.version) or _is_replaced(environment, matrix, options, held, asked[0], name):
-            return None
-        return pinned, f"{pinned.text} is installed", True
+    walks = walks_of(environment, matrix, options)
+    there = [walk.end.get(name) for walk in walks]
+    versions = [item.version for item in there if item is not None and item.version is not None]
+    is_known = bool(versions) and len(versions) == len(there)
+    if pinned is not None and (not is_known or all(admits(f"=={pinned.version}", version) for version in versions)):
+        is_fine = admits(bound, pinned.version or "")
+        return None if is_fine else (pinned, f"{pinned.text} is installed", True)
     texts = [item.specifier for item in (*(item for _, item in asked), *limits) if item.specifier]
-    if asked and excludes(bound, *texts):
+    if not is_known and asked and excludes(bound, *texts):
         return asked[-1][1], f"{asked[-1][1].text} admits no version that works", True
-    if any(_is_upper(text) for text in texts) or any(
-        not (install.is_complete or install.is_index_known) for install in environment.installs
-    ):
+    if not is_known or any(admits(bound, version) for version in versions):
+        return None
+    if not asked and (name in _UNNAMED or name.startswith(_LIBRARIES)):
         return None
     is_upgraded = any(is_upgrade(environment, install, name) for install, _ in asked)
-    if name != "numpy" and not is_upgraded:
-        # What needs numpy is a long list to read; of the others it is asked what an installer takes.
-        is_known = _is_image_of(environment, matrix) and name not in _IN_IMAGES
-        is_there = _may_be_in_base(environment, matrix) and not is_known
-        if not asked and (name in _UNNAMED or name.startswith(_LIBRARIES)):
-            return None
-        written = asked[-1][1] if asked else None
-        return None if is_there else _broken_newest(environment, matrix, options, name, bound, written)
-    if not asked and _may_be_in_base(environment, matrix):
+    if may_have_frameworks(matrix, environment) and not (is_framework_image(matrix, environment) or is_upgraded):
         return None
-    needs = _declared(environment, matrix, options, held, name)
-    if needs is None or not all(install.is_complete for install in environment.installs):
-        return _broken_newest(environment, matrix, options, name, bound, asked[-1][1] if asked else None)
-    if not (asked or needs):
-        return None
-    texts += needs
-    if _may_be_in_base(environment, matrix):
-        return None
-    newest = _newest(environment, matrix, options, held, name, tuple(texts))
-    if newest is None or admits(bound, newest):
-        return None
-    where = f"nothing bounds {name}, and as of {matrix.dated} that is {name} {newest}"
-    return (asked[-1][1] if asked else None), where, True
-
-
-def _broken_newest(
-    environment: Environment, matrix: Matrix, options: Options, name: str, bound: str, asked: Requirement | None
-) -> tuple[Requirement | None, str, bool] | None:
-    """Return why a bound is broken by what an installer takes, where packages are there whose needs bound it too."""
-    from provision.audit.solved import taken_best
-
-    taken, is_sure = taken_best(environment, matrix, options, name)
-    if not taken or any(admits(bound, version) for version in taken):
-        return None
-    return asked, f"nothing bounds {name} enough, and as of {matrix.dated} that is {name} {taken[0]}", is_sure
-
-
-def _is_image_of(environment: Environment, matrix: Matrix) -> bool:
-    """Tell whether the base is the image of a framework that holds little beside it."""
-    base = environment.base
-    images = matrix.setting("audit_rules.toml", "framework_images").entries
-    return base is not None and base.repository in images and not base.is_own_build
-
-
-def _may_be_in_base(environment: Environment, matrix: Matrix) -> bool:
-    """Tell whether the base may have a package already, so that nothing newer is taken."""
-    base = environment.base
-    return base is not None and (bool(base.frameworks) or may_have_frameworks(matrix, environment))
+    is_sure = all(item.is_sure for item in there if item is not None)
+    because = f"nothing bounds {name} enough, and as of {matrix.dated} that is {name} {versions[0]}"
+    return (asked[-1][1] if asked else None), because, is_sure
 
 
 def _standing(
@@ -324,70 +333,6 @@ def _standing(
     return bool(removed), kept
 
 
-def _is_replaced(
-    environment: Environment,
-    matrix: Matrix,
-    options: Options,
-    held: _Held,
-    pinned: tuple[Install, Requirement],
-    name: str,
-) -> bool:
-    """Tell whether a later install surely needs another version than the pinned one."""
-    spans = [install.span for install in environment.installs]
-    later = environment.installs[spans.index(pinned[0].span) + 1 :]
-    for install in later:
-        for requirement in install.requirements:
-            if requirement.applies is False or install.has_no_deps or install.target != pinned[0].target:
-                continue
-            bounds = _bounds_of(environment, matrix, options, held, requirement, name)
-            if any(not admits(bound, pinned[1].version or "0") for bound in bounds or ()):
-                return True
-    return False
-
-
-def _declared(environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str) -> list[str] | None:
-    """Return the bounds by which the packages of the same place bring another one along.
-
-    ``None`` where that cannot be told: a package of which nothing is known may bound it too.
-    """
-    texts: list[str] = []
-    for install, requirement in environment.requirements():
-        if install.target != held.install.target or install.has_no_deps or install.is_dry or requirement.name == name:
-            continue
-        bounds = _bounds_of(environment, matrix, options, held, requirement, name)
-        if bounds is None:
-            return None
-        texts += bounds
-    return texts
-
-
-def _bounds_of(
-    environment: Environment, matrix: Matrix, options: Options, held: _Held, requirement: Requirement, name: str
-) -> list[str] | None:
-    """Return how one package bounds another one it needs, an empty text for any version; ``None`` if nobody knows."""
-    if requirement.ecosystem != "pypi" or requirement.url is not None:
-        return None
-    package = matrix.package(requirement.name)
-    release = _release(matrix, requirement, held)
-    if release is None:
-        known = [package.release(version) for version in package.versions] if package is not None else []
-        is_without = bool(known) and not any(need == name for item in known if item for need, *_ in item.requires)
-        return [] if is_without or requirement.name in _TOOLS else None
-    from provision.resolve.environment import MACHINES, applies
-
-    python = python_of(environment, held.wanted, options)
-    platforms = platform_of(environment, options) or ("linux/amd64",)
-    texts: list[str] = []
-    for need, bound, marker, extra in release.requires:
-        if need != name or (extra and extra not in requirement.extras):
-            continue
-        if marker and python is None:
-            return None
-        if not marker or applies(marker, python or "", MACHINES.get(platforms[0], "x86_64")):
-            texts.append(bound)
-    return texts
-
-
 def _release(matrix: Matrix, requirement: Requirement, held: _Held) -> WheelRelease | None:
     """Return the release that a requirement comes to: its pin, what is held already, or what goes with the torch."""
     package = matrix.package(requirement.name)
@@ -401,53 +346,6 @@ def _release(matrix: Matrix, requirement: Requirement, held: _Held) -> WheelRele
         rows = matrix.torch_releases_where(lambda have: have == held.version)
         version = (getattr(rows[0], requirement.name) or "") if rows else ""
     return package.release(version) if version else None
-
-
-def _newest(
-    environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str, texts: tuple[str, ...]
-) -> str | None:
-    """Return the newest release that an installer takes; without a known Python the oldest among all it may be."""
-    python = python_of(environment, held.wanted, options)
-    pythons = [python] if python is not None else _pythons(matrix, held)
-    from provision.resolve.environment import MACHINES
-
-    platforms = platform_of(environment, options) or ("linux/amd64",)
-    machine = MACHINES.get(platforms[0], "x86_64")
-    found_ = [_newest_for(matrix, name, each, machine, texts) for each in pythons]
-    known = [version for version in found_ if version is not None]
-    return min(known, key=parse) if known and len(known) == len(found_) else None
-
-
-def _pythons(matrix: Matrix, held: _Held) -> list[str]:
-    """Return every Python that the package has wheels for."""
-    rows: list[tuple[str, ...]] = []
-    if held.name == "torch":
-        rows = [row.pythons for row in matrix.torch_builds_of({held.version})]
-    elif held.name == "tensorflow":
-        rows = [row.pythons for row in matrix.tensorflow if row.version == held.version]
-    elif held.name == "jax":
-        rows = [row.pythons for row in matrix.jax if row.version == held.version]
-    return sorted({python for row in rows for python in row if not python.endswith("t")})
-
-
-@lru_cache(maxsize=256)
-def _newest_for(matrix: Matrix, name: str, python: str, machine: str, texts: tuple[str, ...]) -> str | None:
-    package = matrix.package(name)
-    if package is None:
-        return None
-    from provision.resolve.environment import wheel_rank
-
-    for version in package.versions:
-        release = package.release(version)
-        if release is None or release.yanked or parse(version).is_prerelease:
-            continue
-        if release.requires_python and not admits_python(release.requires_python, python):
-            continue
-        if not all(admits(text, version) for text in texts):
-            continue
-        if any(wheel_rank(wheel.file, python, machine, None) for wheel in release.wheels):
-            return str(version)
-    return None
 
 
 def _is_absent(environment: Environment, matrix: Matrix, options: Options, held: _Held, name: str) -> bool:

@@ -11,8 +11,6 @@ from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from provision.audit.bases import may_have_frameworks
-from provision.audit.commands import is_upgrade
 from provision.audit.model import Environment, Install, Options, Requirement, Way
 from provision.audit.wanted import is_pytorch_index, platform_of, python_of
 from provision.audit.ways import write_pins
@@ -25,24 +23,24 @@ if TYPE_CHECKING:
     from provision.resolve.published import Clash, Problem, Want
 
 __all__ = [
+    "FAMILY",
+    "INSTALLERS",
+    "KINDS",
     "Asked",
     "asked_of",
-    "brings",
     "clash_of",
     "current_pythons",
     "is_absent",
+    "likely_of",
     "pinned_release",
     "problem_of",
-    "taken_best",
-    "taken_likely",
     "taken_of",
-    "taken_surely",
     "ways_out",
 ]
 
-_KINDS = frozenset(("stage", "requirements", "conda", "pyproject", "script"))
-_INSTALLERS = frozenset(("pip", "uv", "poetry", "pdm"))
-_FAMILY = ("torch", "torchaudio", "torchvision")
+KINDS = frozenset(("stage", "requirements", "conda", "pyproject", "script"))
+INSTALLERS = frozenset(("pip", "uv", "poetry", "pdm"))
+FAMILY = ("torch", "torchaudio", "torchvision")
 _OTHER_RELEASES = ("nightly", "test", "lts")
 _MOVED_MAX = 3
 """How many pins one way out moves at most."""
@@ -89,10 +87,10 @@ def asked_of(environment: Environment, matrix: Matrix, options: Options) -> tupl
 
 
 def _commands(environment: Environment, matrix: Matrix, options: Options) -> Iterator[Asked]:
-    if environment.kind not in _KINDS:
+    if environment.kind not in KINDS:
         return
     for install in environment.installs:
-        if install.installer not in _INSTALLERS or install.is_dry or install.has_no_index or not install.is_certain:
+        if install.installer not in INSTALLERS or install.is_dry or install.has_no_index or not install.is_certain:
             continue
         wished = [item for item in install.requirements if item.specifier or item.extras]
         # Most files ask for nothing of which releases are kept.
@@ -173,7 +171,7 @@ def is_absent(matrix: Matrix, asked: Asked, want: Want) -> bool:
     from provision.resolve.published import is_on_index
 
     version = _pin(want.specifier)
-    is_elsewhere = asked.problem.is_open and not (want.name in _FAMILY and _asks_pytorch(matrix, asked.install))
+    is_elsewhere = asked.problem.is_open and not (want.name in FAMILY and _asks_pytorch(matrix, asked.install))
     if version is None or is_elsewhere or want.name in asked.problem.opaque:
         return False
     removed = matrix.setting("audit_rules.toml", "prereleases_removed").entries.get(want.name)
@@ -277,75 +275,7 @@ def taken_of(matrix: Matrix, asked: Asked, name: str) -> tuple[str, ...]:
     return () if "" in taken else tuple(sorted(taken, key=parse, reverse=True))
 
 
-def taken_surely(environment: Environment, matrix: Matrix, options: Options, name: str) -> tuple[str, ...]:
-    """Return what is there of a distribution at the end, for each Python that it may be and that has not ended.
-
-    Nothing is said where a package of which nothing is known could ask for another release of it, where more may be
-    installed than the words tell, and where a base, conda or another index may have brought it.
-    """
-    from provision.resolve.published import Want, picks_of
-
-    if environment.kind not in _KINDS or may_have_frameworks(matrix, environment):
-        return ()
-    if len({install.target for install in environment.installs}) != 1:
-        return ()
-    found: tuple[str, ...] = ()
-    for install in environment.installs:
-        is_plain = install.installer in _INSTALLERS and install.is_certain and install.is_complete
-        if not is_plain or install.has_no_index or any(item.applies is None for item in install.requirements):
-            return ()
-        if install.is_dry or (install.has_no_deps and all(item.name != name for item in install.requirements)):
-            continue
-        asked = problem_of(environment, matrix, options, install)
-        if asked.problem.opaque or not all(_is_kept(matrix, want.name) for want in asked.problem.wants):
-            return ()
-        taken = []
-        for python in current_pythons(matrix, asked):
-            bounds = (*asked.problem.bounds, *(Want(name=name, specifier=f"=={version}") for version in found[:1]))
-            answer = picks_of(matrix, replace(asked.problem, python=python, bounds=bounds))
-            if answer is None:
-                return ()
-            taken.append(answer.versions.get(name, ""))
-        if not any(taken):
-            continue
-        if None in taken or "" in taken or asked.problem.is_open or is_upgrade(environment, install, name):
-            return ()
-        if not found:
-            found = tuple(dict.fromkeys(version for version in taken if version))
-            if len(found) > 1 and len(environment.installs) > 1:
-                return ()
-    return found
-
-
-def taken_likely(environment: Environment, matrix: Matrix, options: Options, name: str) -> tuple[str, ...]:
-    """Return what is there of a distribution at the end, were packages of which nothing is known to ask nothing of it.
-
-    One release for each Python that it may be and that has not ended; none where another index may have it.
-    """
-    if environment.kind not in _KINDS or len({install.target for install in environment.installs}) != 1:
-        return ()
-    found: tuple[str, ...] = ()
-    for install in environment.installs:
-        pips = [item for item in install.requirements if item.ecosystem == "pypi"]
-        is_pip = install.installer in _INSTALLERS or (install.installer == "conda" and install.is_file and bool(pips))
-        if not is_pip or install.is_dry or install.has_no_deps or install.has_no_index or not install.is_certain:
-            continue
-        if any(item.name == name and (item.url is not None or item.applies is None) for item in pips):
-            return ()
-        asked = _likely(matrix, problem_of(environment, matrix, options, install))
-        own = [index for index in install.indexes if not index.is_explicit and index.kind != "channel"]
-        taken = () if asked.problem.is_open or name in asked.problem.opaque else _taken_on(matrix, asked, name)
-        is_elsewhere = not install.has_default_index and not _is_mirrored(install)
-        if name in matrix.setting("audit_rules.toml", "pytorch_index_others").values and own:
-            is_elsewhere = is_elsewhere and not all(is_pytorch_index(matrix, index.url) for index in own)
-        if not taken or (any(taken) and ("" in taken or is_elsewhere)):
-            return ()
-        if any(taken) and not found:
-            found = taken
-    return found
-
-
-def _likely(matrix: Matrix, asked: Asked) -> Asked:
+def likely_of(matrix: Matrix, asked: Asked) -> Asked:
     """Return a command as it likely is: a mirror has what PyPI has, and an index of PyTorch nothing else."""
     install = asked.install
     own = [index for index in install.indexes if not index.is_explicit and index.kind != "channel"]
@@ -356,7 +286,7 @@ def _likely(matrix: Matrix, asked: Asked) -> Asked:
         return asked
     if not (install.is_complete or install.is_index_known):
         return asked
-    family = {item.name for item in asked.origins.values() if not item.version}.intersection(_FAMILY) if own else ()
+    family = {item.name for item in asked.origins.values() if not item.version}.intersection(FAMILY) if own else ()
     opaque = tuple(dict.fromkeys((*asked.problem.opaque, *sorted(family), *" ".join(held.values()).split())))
     return replace(asked, problem=replace(asked.problem, is_open=False, opaque=opaque))
 
@@ -380,25 +310,6 @@ def _taken_on(matrix: Matrix, asked: Asked, name: str) -> tuple[str, ...]:
         ended = (python for python in asked.pythons if python not in current)
         answers = [answer for python in ended if (answer := picks_of(matrix, asked.at(python))) is not None][:1]
     return tuple(dict.fromkeys(answer.versions.get(name) or "" for answer in answers))
-
-
-def taken_best(environment: Environment, matrix: Matrix, options: Options, name: str) -> tuple[tuple[str, ...], bool]:
-    """Return what is surely there of a distribution at the end, else what is likely, and whether it is sure."""
-    surely = taken_surely(environment, matrix, options, name)
-    return surely or taken_likely(environment, matrix, options, name), bool(surely)
-
-
-def brings(
-    environment: Environment, matrix: Matrix, options: Options, name: str
-) -> Iterator[tuple[Install, tuple[str, ...]]]:
-    """Yield the commands that likely install a distribution, asked for or not, on every Python, with its releases."""
-    for asked in asked_of(environment, matrix, options):
-        likely = _likely(matrix, asked)
-        if likely.install.has_no_deps or likely.problem.is_open:
-            continue
-        taken = _taken_on(matrix, likely, name)
-        if taken and "" not in taken:
-            yield likely.install, taken
 
 
 def current_pythons(matrix: Matrix, asked: Asked) -> tuple[str, ...]:

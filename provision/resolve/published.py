@@ -37,7 +37,7 @@ _WALKS_MAX = 6
 """How often the newest of everything is tried before a search, which costs as much as a few of these."""
 _NEWEST = 4
 """How many releases are tried one by one before those that a specifier admits are reckoned all at once."""
-_ROUNDS_MAX = 120
+_ROUNDS_MAX = 300
 """How long a search may take, beside what the requirements themselves take; what takes longer stays unknown."""
 
 
@@ -74,10 +74,12 @@ class Problem:
         opaque: Distributions that come from elsewhere, so that nothing is known of them.
         is_open: Other indexes are asked too: they may have what is not known here.
         is_shallow: What the requirements themselves ask for is left out.
+        there: Distribution and release of what is there already: an installer keeps it where it will do.
     """
 
     wants: tuple[Want, ...]
     bounds: tuple[Want, ...] = ()
+    there: tuple[tuple[str, str], ...] = ()
     python: str | None = None
     machine: str = "x86_64"
     opaque: tuple[str, ...] = ()
@@ -299,6 +301,7 @@ class _Shelf:
         for bound in problem.bounds:
             if bound.specifier:
                 self._bounds[bound.name] = (*self._bounds.get(bound.name, ()), bound.specifier)
+        self._there = dict(problem.there)
         self._aside: dict[str, tuple[str, ...]] = {}
         self.roots = [_Ask(want, None) for want in problem.wants]
         self.origins: dict[str, _Ask] = {}
@@ -402,6 +405,13 @@ class _Shelf:
             return
         is_known = False
         is_pinned = any(_is_pin(text) for text in texts)
+        kept = self._there.get(name)
+        if kept is not None and not is_opaque and all(_admits(text, kept) for text in texts):
+            # Nobody asks whether the index still has it.
+            is_known = True
+            if kept not in barred:
+                yield self._candidate(key, name, extras, kept)
+            barred.add(kept)
         for version in self._admitted(package, texts) if package is not None else ():
             is_known = True
             if version not in barred and package is not None and self._is_fitting(package, version, is_pinned):

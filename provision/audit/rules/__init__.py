@@ -7,7 +7,7 @@ against the rules themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from typing import cast
@@ -54,7 +54,7 @@ SCOPES: dict[str, str] = {
     "C07": "tensorflow|tensorflow-gpu",
     "C08": "jax",
     "C09": f"pinned|{_IN_PAIRS}",
-    "C10": "torch|pytorch|base-frameworks torchvision|torchaudio|vllm|xformers",
+    "C10": "torch|pytorch|base-frameworks package",
     "C11": "torch|pytorch|base-frameworks vllm|xformers|torchtext",
     "C12": "torch|tensorflow",
     "C13": "conda",
@@ -65,8 +65,8 @@ SCOPES: dict[str, str] = {
     "C18": "stage|requirements|conda|pyproject|script package",
     "C19": "stage|requirements|conda|pyproject|script pinned",
     "C20": "stage|requirements|conda|pyproject|script extra",
-    "C21": f"onnxruntime-gpu|faiss-cpu|paddlepaddle|{_TWICE}",
-    "C22": "stage|script pinned second-install",
+    "C21": "package",
+    "C22": "stage|script package second-install",
     "C23": "torch|pytorch|base-frameworks extra-index|flash-attn|causal-conv1d|mamba-ssm",
     "C24": "pinned",
     "C25": "file",
@@ -85,6 +85,7 @@ SCOPES: dict[str, str] = {
     "E05": "target $NVIDIA_VISIBLE_DEVICES|$NVIDIA_DRIVER_CAPABILITIES",
     "G01": "gpu framework|pytorch|base-frameworks",
     "G02": "cuda nvcc $TORCH_CUDA_ARCH_LIST",
+    "G03": "framework|base-frameworks",
     "L01": "package",
     "N01": "pinned|framework|pytorch|base-frameworks",
     "N02": "setuptools pinned|framework|pytorch|base-frameworks",
@@ -217,13 +218,19 @@ def is_in_scope(rule: str, aspects: frozenset[str]) -> bool:
     return True
 
 
-def spans_of(rules: Iterable[str], environment: Environment, matrix: Matrix, options: Options) -> Iterator[Span]:
+def spans_of(
+    rules: Iterable[str],
+    environment: Environment,
+    matrix: Matrix,
+    options: Options,
+    severities: Collection[str] = (ERROR,),
+) -> Iterator[Span]:
     """Yield what errors of some rules point at: they say what a fault means, where solving says that it is there."""
     aspects = aspects_of(environment, options)
     for name in rules:
         if is_in_scope(name, aspects):
             found = load_rule(name, matrix).check(environment, matrix, options)
-            yield from (finding.span for finding in found if finding.severity == ERROR)
+            yield from (finding.span for finding in found if finding.severity in severities)
 
 
 @cache

@@ -1,88 +1,73 @@
-"""A later install of an open package that brings a torch of its own."""
+"""A later install that brings a torch of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from provision.audit.channels import PYTORCH, release_of
-from provision.audit.commands import is_apart, is_upgrade
-from provision.audit.companions import fact_ids, newest_needs
-from provision.audit.model import Environment, Finding, Install, Options, Requirement
+from provision.audit.channels import PYTORCH
+from provision.audit.companions import fact_ids
+from provision.audit.model import ERROR, WARN, Environment, Finding, Options, Requirement
+from provision.audit.presence import Present, Step, Walk, origin_of, walks_of
+from provision.audit.rules import spans_of
 from provision.audit.verdict import found
-from provision.audit.wanted import admits, frameworks, python_of
 from provision.matrix.load import Matrix
 
 ID = "C10"
 
-_PULLERS = ("torchvision", "torchaudio", "vllm", "xformers")
-_COMPANIONS = ("torchvision", "torchaudio")
+_CLOSER = ("B08", "C03", "C11")
 _TORCH = "torch"
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
-    """Walk the installs in order and remember which torch is there."""
-    base = environment.base
-    have = base.frameworks.get(_TORCH, "") if base is not None else ""
-    if have and is_apart(environment):
-        have = ""
-    origin = "the base comes with" if have else ""
-    # Images that come with torch come with its companions too, and pip leaves what is there.
-    present = set(_COMPANIONS) if have else set()
-    own = {id(wanted.requirement): wanted for wanted in frameworks(environment, matrix)}
-    target = ""
-    for install in environment.installs:
-        if install.is_dry or not install.is_certain or install.has_no_deps:
+    """Look for commands that move a torch which a pin or the base put there, on every Python that it may be."""
+    walks = walks_of(environment, matrix, options)
+    for steps in zip(*(walk.steps for walk in walks), strict=True):
+        moved = [_moved(matrix, walk, step) for walk, step in zip(walks, steps, strict=True)]
+        if moved[0] is None or None in moved:
             continue
-        named = {item.name: item for item in install.requirements if item.ecosystem == "conda"}
-        if PYTORCH in named:
-            have, origin, target = release_of(named[PYTORCH]) or "", f"`{install.command}` installed", install.target
-            present = set(named)
-        asked = [own[id(item)] for item in install.requirements if id(item) in own and item.name == _TORCH]
-        if asked:
-            pinned = next((wanted.version for wanted in asked if wanted.version is not None), None)
-            names = {item.name for item in install.requirements}
-            present = names if pinned is not None else present | names
-            if pinned is not None:
-                have, origin, target = pinned, f"`{install.command}` installed", install.target
-            elif not have:
-                return
+        before, by = moved[0]
+        if by.span in set(spans_of(_CLOSER, environment, matrix, options, (ERROR, WARN))):
             continue
-        if not have or install.target != target:
-            continue
-        if any(item.name == _TORCH and admits(item.specifier, have) for item in install.constraints):
-            continue
-        python = install.python or python_of(environment, None, options)
-        kept = {name for name in present if not is_upgrade(environment, install, name)}
-        yield from _pulled(matrix, install, have, origin, python, kept)
-        present = present | {item.name for item in install.requirements}
-
-
-def _pulled(
-    matrix: Matrix, install: Install, have: str, origin: str, python: str | None, present: set[str]
-) -> Iterator[Finding]:
-    for requirement in install.requirements:
-        if requirement.name in present and not requirement.specifier:
-            continue
-        if requirement.name not in _PULLERS or requirement.applies is not True or not _is_open(requirement):
-            continue
-        bounds = [item.specifier for item in install.constraints if item.name == requirement.name]
-        specifier = ",".join(part for part in (requirement.specifier, *bounds) if part)
-        newest = newest_needs(matrix, requirement.name, python, specifier)
-        if newest is None or admits(newest[1], have):
-            continue
-        version, needs = newest
+        own = walks[0].steps[before.step].asked.install if before.step is not None else None
+        origin = f"`{own.command}` installed" if own is not None else "the base comes with"
+        version = steps[0].after[by.name].version if by.name in steps[0].after else None
         yield found(
             matrix,
             ID,
-            span=requirement.span,
-            message=f"{requirement.text} replaces torch {have}",
-            reasons=(
-                f"{origin} torch {have}",
-                f"as of {matrix.dated} this takes {requirement.name} {version}, which needs torch{needs}",
-            ),
-            facts=fact_ids(matrix, requirement.name, version),
+            span=by.span,
+            message=f"{by.text} replaces torch {before.version}",
+            reasons=(f"{origin} torch {before.version}", f"as of {matrix.dated} {_because(matrix, steps[0], by)}"),
+            facts=fact_ids(matrix, by.name, version) if version is not None else (),
         )
 
 
-def _is_open(requirement: Requirement) -> bool:
-    return requirement.version is None and requirement.url is None and requirement.ecosystem == "pypi"
+def _moved(matrix: Matrix, walk: Walk, step: Step) -> tuple[Present, Requirement] | None:
+    """Return the torch that a command moves without naming it, and what comes to the other one."""
+    before, after = step.before.get(_TORCH), step.after.get(_TORCH)
+    if before is None or before.version is None or after is None or after.version in (None, before.version):
+        return None
+    asked = {item.name for item in step.asked.install.requirements}
+    if _TORCH in asked or PYTORCH in asked or not _is_meant(walk, before):
+        return None
+    by = origin_of(matrix, step, _TORCH)
+    return (before, by) if by is not None else None
+
+
+def _is_meant(walk: Walk, present: Present) -> bool:
+    """Tell whether somebody named this very torch: the base, a pin, or an index of its own."""
+    if present.step is None:
+        return True
+    install = walk.steps[present.step].asked.install
+    asked = [item for item in install.requirements if item.name in (_TORCH, PYTORCH)]
+    return any(item.version is not None for item in asked) or bool(asked and install.indexes)
+
+
+def _because(matrix: Matrix, step: Step, by: Requirement) -> str:
+    from provision.resolve.published import need_asks
+
+    present, taken = step.after.get(by.name), step.after[_TORCH].version
+    if present is None or present.version is None:
+        return f"this brings torch {taken}"
+    needs = need_asks(matrix, by.name, present.version, step.asked.problem, by.extras)
+    text = next((f"which needs {need.text}" for need in needs if need.name == _TORCH), f"which brings torch {taken}")
+    return f"this takes {by.name} {present.version}, {text}"

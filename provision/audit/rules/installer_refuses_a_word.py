@@ -20,7 +20,8 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     """Look at what the installers were given and refuse."""
     last = matrix.setting("audit_rules.toml", "legacy_versions_until").value or "0"
     for install in environment.installs:
-        for word in install.refused if install.installer in ("pip", "uv") else ():
+        # What stands in a branch may be guarded against just this: `if [ -n "$VERSION" ]`.
+        for word in install.refused if install.installer in ("pip", "uv") and install.is_certain else ():
             text = word.text or ""
             is_version = _WITH_VERSION.fullmatch(text) is not None
             python = install.python or python_of(environment, None, options)

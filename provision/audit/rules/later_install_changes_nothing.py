@@ -83,7 +83,7 @@ def _there_before(
         return builds, f"`{earlier.install.command}` before installs {earlier.requirement.text}, {whose}"
     if later.specifier:
         return None
-    from provision.audit.solved import brings
+    from provision.audit.presence import brings
 
     before = environment.installs[: environment.installs.index(later.install)]
     for install, taken in brings(environment, matrix, options, _TORCH):

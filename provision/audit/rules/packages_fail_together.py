@@ -7,6 +7,7 @@ from functools import cache
 
 from provision.audit.libraries import brings_own, libraries_of
 from provision.audit.model import WARN, Environment, Finding, Install, Options, Requirement
+from provision.audit.presence import origin_of, taken_of_all, walks_of
 from provision.audit.verdict import found
 from provision.audit.wanted import (
     CPU,
@@ -104,9 +105,7 @@ def _holds(name: str, side: _Side, row: Exclusion) -> bool:
 def _sides(environment: Environment, matrix: Matrix, options: Options, torch: Wanted | None) -> dict[str, _Side]:
     """Return what of the pairs is there: pins, what open requirements come to, what other packages bring, libraries."""
     known = {_name(text) for row in matrix.exclusions if not row.is_open for text in (row.left, row.right)}
-    from provision.audit.solved import taken_likely, taken_surely
 
-    bringing = matrix.setting("audit_rules.toml", "brings_a_side").values
     sides: dict[str, _Side] = {}
     for install, requirement in environment.requirements():
         is_sure = install.is_certain and not install.is_dry and requirement.applies is True
@@ -118,13 +117,12 @@ def _sides(environment: Environment, matrix: Matrix, options: Options, torch: Wa
         if not has_own_index and requirement.url is None and requirement.name in known:
             version = requirement.version.partition("+")[0]
             sides[requirement.name] = _Side(versions=(version,), requirement=requirement)
+    for name in known.difference(sides, FRAMEWORKS):
+        sides |= _taken(environment, matrix, options, name)
     for install, requirement in environment.requirements():
         name = requirement.name
         if name in known and name not in sides and name not in FRAMEWORKS and requirement.version is None:
-            # An open wish comes to one release too, and one for a page of wheels to some release.
-            sides |= _taken(environment, matrix, options, name, requirement) or _any(matrix, install, requirement)
-        elif name in bringing:
-            sides |= _brought(environment, matrix, options, install, requirement, known.difference(sides, FRAMEWORKS))
+            sides |= _any(matrix, install, requirement)
     if torch is not None and torch.version is not None:
         own = sides.get("torch")
         if torch.install.installer == "base" or (own is not None and own.versions == (torch.version,)):
@@ -136,8 +134,9 @@ def _sides(environment: Environment, matrix: Matrix, options: Options, torch: Wa
     brought: tuple[str, ...] = ()
     is_sure = True
     if torch is None or (torch.version is None and torch.is_default):
-        brought = taken_likely(environment, matrix, options, "torch")
-        is_sure = not brought or taken_surely(environment, matrix, options, "torch") == brought
+        brought, is_sure = taken_of_all(environment, matrix, options, "torch")
+        # A machine that nobody describes may have libraries of another CUDA.
+        is_sure = not brought or (is_sure and environment.base is not None)
     because = f"as of {matrix.dated} an installer takes torch {brought[0]}" if brought else ""
     return sides | {
         name: _Side(versions=versions, because=because, is_likely=not is_sure)
@@ -145,13 +144,13 @@ def _sides(environment: Environment, matrix: Matrix, options: Options, torch: Wa
     }
 
 
-def _taken(
-    environment: Environment, matrix: Matrix, options: Options, name: str, requirement: Requirement
-) -> dict[str, _Side]:
-    from provision.audit.solved import taken_best
-
-    taken, is_sure = taken_best(environment, matrix, options, name)
-    if not taken:
+def _taken(environment: Environment, matrix: Matrix, options: Options, name: str) -> dict[str, _Side]:
+    """Return what an open wish comes to, or what another package brings that nobody asks for."""
+    taken, is_sure = taken_of_all(environment, matrix, options, name)
+    walk = next(iter(walks_of(environment, matrix, options)), None)
+    step = walk.end[name].step if walk is not None and taken else None
+    requirement = origin_of(matrix, walk.steps[step], name) if walk is not None and step is not None else None
+    if requirement is None:
         return {}
     verb = "takes" if requirement.name == name else "brings"
     because = f"as of {matrix.dated} `{requirement.text}` {verb} {name} {taken[0]}"
@@ -167,33 +166,6 @@ def _any(matrix: Matrix, install: Install, requirement: Requirement) -> dict[str
         return {}
     fitting = tuple(version for version in package.versions if admits(requirement.specifier, version))
     return {requirement.name: _Side(versions=fitting, requirement=requirement)} if fitting else {}
-
-
-def _brought(
-    environment: Environment,
-    matrix: Matrix,
-    options: Options,
-    install: Install,
-    requirement: Requirement,
-    wanted: set[str],
-) -> dict[str, _Side]:
-    """Return what a package brings that nobody asks for: the release that is taken, or all that it admits."""
-    package = matrix.published(requirement.name) if requirement.ecosystem == "pypi" else None
-    is_sure = install.is_certain and not install.is_dry and not install.has_no_deps and requirement.applies is True
-    if package is None or not package.versions or not is_sure or requirement.url is not None:
-        return {}
-    release = package.release(requirement.version or package.versions[0])
-    sides: dict[str, _Side] = {}
-    for need in release.needs() if release is not None else ():
-        other = matrix.published(need.name) if need.name in wanted and not need.marker else None
-        if release is None or other is None:
-            continue
-        sides |= _taken(environment, matrix, options, need.name, requirement)
-        if need.name not in sides and requirement.version is not None:
-            fitting = tuple(version for version in other.versions if admits(need.specifier, version))
-            because = f"{package.name} {release.version} needs {need.name}{need.specifier}"
-            sides |= {need.name: _Side(versions=fitting, requirement=requirement, because=because)} if fitting else {}
-    return sides
 
 
 def _brings_no_cuda(environment: Environment, matrix: Matrix) -> bool:

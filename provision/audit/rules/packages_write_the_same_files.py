@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from provision.audit.model import Environment, Finding, Options, Requirement
+from provision.audit.presence import Walk, origin_of, walks_of
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 from provision.matrix.query import is_placeholder, same_files
@@ -13,7 +14,7 @@ ID = "C21"
 
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
-    """Look for two that are asked for, or for one that another package brings beside it."""
+    """Look for two that are asked for, and for one beside what another package brings."""
     asked: dict[tuple[str, str], Requirement] = {}
     for install, requirement in environment.requirements():
         is_sure = install.is_certain and not install.is_dry and requirement.applies is True
@@ -22,34 +23,33 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         # That a name may be of a release without files is another rule's matter.
         if not is_placeholder(matrix, requirement.name, requirement.version):
             asked.setdefault((install.target, requirement.name), requirement)
-    for target in dict.fromkeys(target for target, _ in asked):
-        for names in same_files(matrix, {name for other, name in asked if other == target}):
-            there = sorted((asked[target, name] for name in names), key=lambda item: item.span.start)
-            yield _finding(matrix, there[-1], [item.name for item in there])
-    brought = matrix.setting("audit_rules.toml", "same_files_brought").entries
-    for (target, name), requirement in asked.items():
-        plain = brought.get(name)
-        if plain is not None and (target, plain) not in asked:
-            command = next(_bringers(environment, matrix, options, plain), None)
-            if command is not None:
-                yield _finding(matrix, requirement, [plain, name], f"`{command}` brings {plain}")
+    targets = dict.fromkeys(target for target, _ in asked)
+    walks = walks_of(environment, matrix, options) if len(targets) == 1 else ()
+    for target in targets:
+        named = {name for other, name in asked if other == target}
+        there = [{name for name, item in walk.end.items() if _has_files(matrix, name, item.version)} for walk in walks]
+        for names in same_files(matrix, named.union(set.intersection(*there)) if there else named):
+            own = sorted((asked[target, name] for name in names if name in named), key=lambda item: item.span.start)
+            if not own:
+                continue
+            shown = [*(name for name in names if name not in named), *(item.name for item in own)]
+            yield found(
+                matrix,
+                ID,
+                span=own[-1].span,
+                message=f"{', '.join(shown[:-1])} and {shown[-1]} write the same files",
+                reasons=(
+                    *(_brought(matrix, walks[0], name) for name in names if name not in named),
+                    "both put their files into one folder, and what is installed last is what is loaded",
+                ),
+            )
 
 
-def _finding(matrix: Matrix, requirement: Requirement, names: list[str], because: str = "") -> Finding:
-    return found(
-        matrix,
-        ID,
-        span=requirement.span,
-        message=f"{', '.join(names[:-1])} and {names[-1]} write the same files",
-        reasons=(
-            *((because,) if because else ()),
-            "both put their files into one folder, and what is installed last is what is loaded",
-        ),
-    )
+def _has_files(matrix: Matrix, name: str, version: str | None) -> bool:
+    return version is not None and not is_placeholder(matrix, name, version)
 
 
-def _bringers(environment: Environment, matrix: Matrix, options: Options, name: str) -> Iterator[str]:
-    """Yield the commands that bring a distribution which nothing names, as far as that is known."""
-    from provision.audit.solved import brings
-
-    yield from (install.command for install, _ in brings(environment, matrix, options, name))
+def _brought(matrix: Matrix, walk: Walk, name: str) -> str:
+    step = walk.end[name].step
+    by = origin_of(matrix, walk.steps[step], name) if step is not None else None
+    return f"`{by.text}` brings {name}" if by is not None else f"the base brings {name}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from provision.audit.model import ERROR, Environment, Finding, Options
+from provision.audit.presence import taken_of_all
 from provision.audit.rules import spans_of
-from provision.audit.solved import asked_of, pinned_release, taken_likely, taken_of
+from provision.audit.solved import asked_of, pinned_release, taken_of
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 from provision.matrix.published import PublishedPackage
@@ -26,7 +27,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
                 continue
             pinned = pinned_release(matrix, asked, want)
             surely = (pinned[1],) if pinned is not None else taken_of(matrix, asked, want.name)
-            versions = surely or taken_likely(environment, matrix, options, want.name)
+            versions = surely or taken_of_all(environment, matrix, options, want.name)[0]
             for extra in want.extras:
                 if not versions or not all(_lacks(package, version, extra) for version in versions):
                     continue

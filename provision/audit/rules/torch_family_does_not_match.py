@@ -45,7 +45,7 @@ def _newest(
     environment: Environment, matrix: Matrix, options: Options, torch: Wanted, release: TorchRelease
 ) -> Iterator[Finding]:
     """Yield the open companions of which a release for another torch is taken: some ask for no torch at all."""
-    from provision.audit.solved import taken_likely, taken_surely
+    from provision.audit.presence import taken_of_all
 
     for install, requirement in environment.requirements():
         name = requirement.name
@@ -54,13 +54,12 @@ def _newest(
         if requirement.ecosystem != "pypi" or requirement.url is not None or install.target != torch.install.target:
             continue
         right = getattr(release, name)
-        taken = taken_likely(environment, matrix, options, name)
+        taken, is_sure = taken_of_all(environment, matrix, options, name)
         if len(taken) != 1 or right in (None, taken[0]) or needs_of(matrix, name, taken[0]) is not None:
             continue
         with_it = [row.version for row in matrix.torch_releases if getattr(row, name) == taken[0]]
         if not with_it or torch.version in with_it:
             continue
-        is_sure = taken_surely(environment, matrix, options, name) == taken
         edit = Edit(span=requirement.specifier_span, text=f"=={right}")
         ways = (Way(text=f"write `{name}=={right}`", edits=(edit,)),)
         yield found(

@@ -68,7 +68,7 @@ def test_every_folder_is_a_case_and_most_are_dockerfiles() -> None:
 
 
 ARTICLES = {
-    "cuda-11.6": {"B01": 1, "B02": 1, "B03": 1, "S01": 1, "C04": 1},
+    "cuda-11.6": {"B01": 1, "B02": 1, "B03": 1, "S01": 1, "C04": 1, "G03": 1},
     "cuda-11.8": {"B02": 1, "B03": 1, "S01": 1, "D02": 1, "C06": 1},
 }
 

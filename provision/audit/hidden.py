@@ -6,7 +6,7 @@ or where nothing bounds the other package and the newest one that the Python can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from provision.audit.bases import is_framework_image, may_have_frameworks
 from provision.audit.channels import is_from_channel
@@ -97,7 +97,7 @@ def broken_bounds(
             if is_newer_fine and pinned is not None and admits(bound.replace("==", ">="), pinned):
                 continue
             own = _older(environment, matrix, options, held) if held.because else None
-            together = [f"`{row.package}<={own}`"] if own is not None else list(_together(awake, name, bound))
+            together = [f"`{row.package}<={own}`"] if own is not None else list(_together(matrix, awake, name, bound))
             edits, fix = _edits(held, requirement, name, bound) if len(together) == 1 and own is None else ((), "")
             ways = _ways(matrix, requirement, bound) if requirement is not None and pinned is not None else ()
             # A later command takes back what one before it bounds.
@@ -149,13 +149,24 @@ def _width(matrix: Matrix, row: HiddenConstraint) -> int:
     return min(left, default=0)
 
 
-def _together(awake: Iterable[tuple[_Held, HiddenConstraint]], name: str, bound: str) -> Iterator[str]:
-    """Yield a bound, and one for each package that no line bounds and whose newest release wants what it excludes."""
-    yield f"`{name}{bound}`"
+def _together(matrix: Matrix, awake: Sequence[tuple[_Held, HiddenConstraint]], name: str, bound: str) -> Iterator[str]:
+    """Yield a bound that meets the others on the same package too, and one for each package that it leaves no release.
+
+    That is one which no line bounds, and whose newest release wants what the bound excludes.
+    """
+    others = [row.requires[name] for _, row in awake if name in row.requires]
+    joint = [bound]
+    for other in others:
+        package = matrix.published(name)
+        versions = package.versions if package is not None else ()
+        newest = next((version for version in versions if all(admits(text, version) for text in joint)), None)
+        if newest is not None and not admits(other, newest) and not is_empty((*joint, other)):
+            joint.append(other)
+    yield f"`{name}{','.join(joint)}`"
     for held, row in awake:
-        other = next(outside_of(row.versions or ""), None)
-        if held.because and other is not None and name in row.requires and is_empty((bound, row.requires[name])):
-            yield f"`{row.package}{other}`"
+        own = next(outside_of(row.versions or ""), None)
+        if held.because and own is not None and name in row.requires and is_empty((bound, row.requires[name])):
+            yield f"`{row.package}{own}`"
 
 
 def missing_packages(environment: Environment, matrix: Matrix, options: Options, rule: str) -> Iterator[Finding]:

@@ -146,7 +146,8 @@ def _walks(environment: Environment, matrix: Matrix, options: Options) -> Sequen
 
 
 def _on_pythons(environment: Environment, matrix: Matrix, asked: list[Asked]) -> Sequence[Walk]:
-    tagged = {found[1] for one in asked for item in one.install.requirements if (found := _TAG.search(item.url or ""))}
+    tags = [_TAG.search(item.url or "") for one in asked for item in one.install.requirements]
+    tagged = {tag[1] for tag in tags if tag is not None}
     pythons = [python for python in asked[0].pythons if not tagged or {python.replace(".", "")} == tagged]
     current = [python for python in current_pythons(matrix, asked[0]) if python in pythons]
     ended = (python for python in pythons if python not in current)

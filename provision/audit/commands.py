@@ -9,10 +9,20 @@ from itertools import pairwise
 from provision.audit.model import Command, Environment, Install
 from provision.resolve.requirements import normalise_name
 
-__all__ = ["command_of", "is_apart", "is_brought_up", "is_caught", "is_removed", "is_removed_after", "is_upgrade"]
+__all__ = [
+    "command_of",
+    "is_afresh",
+    "is_apart",
+    "is_brought_up",
+    "is_caught",
+    "is_removed",
+    "is_removed_after",
+    "is_upgrade",
+]
 
 _MAKERS = ("venv", "virtualenv")
-_UPGRADES = ("--upgrade", "--force-reinstall", "--ignore-installed", "--reinstall")
+_AFRESH = ("--force-reinstall", "--ignore-installed", "--reinstall")
+_UPGRADES = ("--upgrade", *_AFRESH)
 _UPGRADES_OF_ONE = ("-P", "--upgrade-package", "--reinstall-package")
 
 
@@ -45,6 +55,13 @@ def is_upgrade(environment: Environment, install: Install, name: str) -> bool:
     if any(text in _UPGRADES or re.fullmatch("-(?!P)[a-zA-Z]*U[a-zA-Z]*", text) for text in words):
         return True
     return install.installer == "uv" and name in _named_upgrades(words)
+
+
+def is_afresh(environment: Environment, install: Install) -> bool:
+    """Tell whether an install looks at nothing that is there, so that it takes all that it needs anew."""
+    command = command_of(environment, install)
+    words = {word.text or "" for word in command.words} if command is not None else set()
+    return not words.isdisjoint(_AFRESH) or "eager" in words or "--upgrade-strategy=eager" in words
 
 
 def is_brought_up(environment: Environment, install: Install, name: str) -> bool:

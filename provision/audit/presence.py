@@ -12,7 +12,8 @@ from functools import lru_cache
 from itertools import islice
 
 from provision.audit.bases import may_have_frameworks
-from provision.audit.commands import command_of, is_apart, is_removed, is_upgrade
+from provision.audit.channels import PYTORCH, release_of
+from provision.audit.commands import command_of, is_afresh, is_apart, is_removed, is_upgrade
 from provision.audit.model import Command, Environment, Install, Options, Requirement
 from provision.audit.solved import FAMILY, INSTALLERS, KINDS, Asked, current_pythons, likely_of, problem_of
 from provision.audit.wanted import admits, index_variant
@@ -160,9 +161,7 @@ def _on_pythons(environment: Environment, matrix: Matrix, asked: list[Asked]) ->
         return found
     # What stops the install is told by other rules; what else is wrong shows once that is gone.
     parts = [part for one in asked for part in _parts(one)]
-    likely = max(
-        asked[0].pythons, key=lambda python: sum(_is_met(matrix, part, python) for part in parts), default=None
-    )
+    likely = max(pythons, key=lambda python: sum(_is_met(matrix, part, python) for part in parts), default=None)
     walk = _walk(environment, matrix, parts, likely, is_current=False, is_lenient=True) if likely is not None else None
     return [walk] if walk is not None else []
 
@@ -312,7 +311,8 @@ def _after(
     }
     have = there | dict(_of_conda(matrix, asked, there, number))
     upgraded = {want.name for want in problem.wants if is_upgrade(environment, install, want.name)}
-    held = {name: item.version for name, item in have.items() if name not in upgraded}
+    is_new = is_afresh(environment, install)
+    held = {name: item.version for name, item in have.items() if name not in upgraded and not is_new}
     opaque = (*problem.opaque, *(name for name, version in held.items() if version is None))
     problem = replace(
         problem,
@@ -362,14 +362,14 @@ def _of_conda(matrix: Matrix, asked: Asked, there: Mapping[str, Present], number
     for item in asked.install.requirements:
         if item.ecosystem != "conda":
             continue
-        name = "torch" if item.name == "pytorch" else item.name
+        name = _TORCH if item.name == PYTORCH else item.name
         for need in _closure(matrix, name, asked.problem.python or ""):
             if need not in there:
                 yield need, Present(version=None, step=number, is_sure=False)
     for item in asked.install.requirements:
         if item.ecosystem == "conda":
-            name = "torch" if item.name == "pytorch" else item.name
-            yield name, Present(version=item.version, step=number, is_sure=False)
+            name = _TORCH if item.name == PYTORCH else item.name
+            yield name, Present(version=release_of(item) or item.version, step=number, is_sure=False)
 
 
 @lru_cache(maxsize=256)

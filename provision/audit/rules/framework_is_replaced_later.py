@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from provision.audit.channels import PYTORCH
+from provision.audit.channels import PYTORCH, release_of
 from provision.audit.companions import fact_ids
 from provision.audit.model import ERROR, WARN, Environment, Finding, Options, Requirement
 from provision.audit.presence import Present, Step, Walk, origin_of, walks_of
@@ -59,7 +59,7 @@ def _is_meant(walk: Walk, present: Present) -> bool:
         return True
     install = walk.steps[present.step].asked.install
     asked = [item for item in install.requirements if item.name in (_TORCH, PYTORCH)]
-    return any(item.version is not None for item in asked) or bool(asked and install.indexes)
+    return any(item.version is not None or release_of(item) for item in asked) or bool(asked and install.indexes)
 
 
 def _because(matrix: Matrix, step: Step, by: Requirement) -> str:

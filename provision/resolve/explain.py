@@ -324,15 +324,18 @@ def _remainder(request: Request, trial: Trial, proof: Proof) -> list[Alternative
             more = (*getattr(kept, part), item) if isinstance(value, tuple) else item
             fuller = _changed(kept, part, more)
             if isinstance(trial(fuller), list):
-                left.append(item if part == "extras" else " ".join(to_flags(_changed(Request(), part, more))[:2]))
+                alone = _changed(Request(), part, (item,) if isinstance(value, tuple) else item)
+                left.append(item if part == "extras" else " ".join(to_flags(alone)[:2]))
             else:
                 kept = fuller
     found = trial(kept)
     if _is_empty(kept) or isinstance(found, list):
         return []
     change = f"without {' and '.join(left)}"
+    written = {line.framework for line in named_lines(kept.requirements)}
     for option in found.options:
-        if getattr(kept, option.framework, None) == ANY and not kept.requirements:
+        # A flag without a version is left out beside a file, where a line of it may say which framework that is.
+        if getattr(kept, option.framework, None) == ANY and not (kept.requirements and option.framework in written):
             version = minor_of(option.version)
             kept = _changed(kept, option.framework, version)
             change = f"{option.framework} {version} {change}"

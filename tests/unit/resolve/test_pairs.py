@@ -281,6 +281,18 @@ def test_advice_keeps_what_the_requirements_ask_for(facts: Matrix, values: dict[
         assert kept in zip(item.flags, item.flags[1:], strict=False)
 
 
+def test_advice_names_a_framework_that_no_line_names_and_tells_what_was_left_out(facts: Matrix) -> None:
+    values = {"torch": "1.13", "platform": "linux/arm64", "gpu": ["V100", "orin"], "requirements": ["numpy>=2"]}
+    found = solve(parse_request(values), facts)
+    assert isinstance(found, Refusal)
+    (way,) = found.alternatives
+    assert "--torch" in way.flags
+    assert "without --gpu orin" in way.change
+    flags = dict(zip(way.flags[::2], way.flags[1::2], strict=True))
+    asked = {name.removeprefix("--"): value for name, value in flags.items()}
+    assert isinstance(solve(parse_request({**asked, "requirements": values["requirements"]}), facts), Stack)
+
+
 def test_advice_meets_a_range_that_the_requirements_ask_for(facts: Matrix) -> None:
     for line, is_met in (("torch>=2.2", True), ("torch<2.5,>=2.2", False)):
         found = solve(parse_request({"torch": "2.4.1", "with": "vllm", "requirements": [line]}), facts)

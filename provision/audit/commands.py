@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 _MAKERS = ("venv", "virtualenv")
-_AFRESH = ("--force-reinstall", "--ignore-installed", "--reinstall")
+_AFRESH = ("--force-reinstall", "--ignore-installed", "-I", "--reinstall")
 _UPGRADES = ("--upgrade", *_AFRESH)
 _UPGRADES_OF_ONE = ("-P", "--upgrade-package", "--reinstall-package")
 
@@ -61,7 +61,10 @@ def is_afresh(environment: Environment, install: Install) -> bool:
     """Tell whether an install looks at nothing that is there, so that it takes all that it needs anew."""
     command = command_of(environment, install)
     words = {word.text or "" for word in command.words} if command is not None else set()
-    return not words.isdisjoint(_AFRESH) or "eager" in words or "--upgrade-strategy=eager" in words
+    if not words.isdisjoint(_AFRESH) or "eager" in words or "--upgrade-strategy=eager" in words:
+        return True
+    # uv leaves nothing of what is there where it is told to upgrade, and pip all that is not named.
+    return install.installer == "uv" and not words.isdisjoint(("-U", "--upgrade"))
 
 
 def is_brought_up(environment: Environment, install: Install, name: str) -> bool:

@@ -1,7 +1,7 @@
 """Needs that no metadata declares, held against what an environment gets.
 
 A constraint of the facts speaks of a package in some versions. What it asks for is broken surely where a pin says so,
-or where nothing bounds the other package and the newest one that the Python can have is out of bounds.
+and else by what a walk through the commands finds there at the end, as sure as that is.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ def broken_bounds(
             together = [f"`{row.package}<={own}`"] if own is not None else list(_together(matrix, awake, name, bound))
             edits, fix = _edits(held, requirement, name, bound) if len(together) == 1 and own is None else ((), "")
             ways = _ways(matrix, requirement, bound) if requirement is not None and pinned is not None else ()
+            is_excluded = requirement is not None and excludes(bound, requirement.specifier)
             # A later command takes back what one before it bounds.
             is_several = pinned is None and len(environment.installs) > 1
             where = "each install" if is_several else "the same install"
@@ -115,7 +116,7 @@ def broken_bounds(
                     f"{row.package} {row.versions or 'in every version'} needs {name}{bound}",
                     row.symptom,
                 ),
-                hint="" if ways else f"bound it in {where}: {' '.join(together)}",
+                hint="" if ways or is_excluded else f"bound it in {where}: {' '.join(together)}",
                 ways=ways,
                 facts=(f"constraint/{row.id}",),
                 edits=edits,
@@ -226,12 +227,13 @@ def _is_default_in(matrix: Matrix, item: _Held, row: HiddenConstraint) -> bool:
 
 
 def _held(environment: Environment, matrix: Matrix, options: Options) -> Iterator[_Held]:
+    walks = walks_of(environment, matrix, options)
     for framework in _FRAMEWORKS:
         wanted = standing(environment, matrix, framework)
         if wanted is None or (wanted.requirement.ecosystem == "conda" and not is_from_channel(wanted.install)):
             # Other channels compile PyTorch against what they have, and tell their solver.
             continue
-        ends = [walk.end.get(framework) for walk in walks_of(environment, matrix, options)]
+        ends = [walk.end.get(framework) for walk in walks]
         if ends and not any(item is None or item.version in (None, wanted.version) for item in ends):
             # Another package moved it, which other rules tell.
             continue
@@ -240,6 +242,9 @@ def _held(environment: Environment, matrix: Matrix, options: Options) -> Iterato
     for install, requirement in environment.requirements():
         is_sure = install.is_certain and not install.is_dry and requirement.applies is True
         if requirement.name in _FRAMEWORKS or requirement.ecosystem != "pypi" or not is_sure:
+            continue
+        if any(walk.is_whole and requirement.name not in walk.end for walk in walks):
+            # It was taken out again.
             continue
         if requirement.version is not None:
             version = requirement.version.partition("+")[0]
@@ -299,7 +304,8 @@ def _broken(
     there = [walk.end.get(name) for walk in walks]
     versions = [item.version for item in there if item is not None and item.version is not None]
     is_known = bool(versions) and len(versions) == len(there)
-    if pinned is not None and (not is_known or all(admits(f"=={pinned.version}", version) for version in versions)):
+    public = (pinned.version or "").partition("+")[0] if pinned is not None else ""
+    if pinned is not None and (not is_known or all(admits(f"=={public}", version) for version in versions)):
         is_fine = admits(bound, pinned.version or "")
         return None if is_fine else (pinned, f"{pinned.text} is installed", True)
     texts = [item.specifier for item in (*(item for _, item in asked), *limits) if item.specifier]
@@ -309,10 +315,22 @@ def _broken(
         return None
     if not asked and (name in _UNNAMED or name.startswith(_LIBRARIES)):
         return None
+    if asked and pinned is None and excludes(bound, *texts):
+        return asked[-1][1], f"{asked[-1][1].text} admits no version that works", True
     is_upgraded = any(is_upgrade(environment, install, name) for install, _ in asked)
     if may_have_frameworks(matrix, environment) and not (is_framework_image(matrix, environment) or is_upgraded):
         return None
     is_sure = all(item.is_sure for item in there if item is not None)
+    if pinned is not None:
+        step = there[0].step if there[0] is not None else None
+        by = origin_of(matrix, walks[0].steps[step], name) if step is not None else None
+        if by is None or not walks[0].is_whole:
+            return None
+        return (
+            None,
+            f"as of {matrix.dated} `{by.text}` puts {name} {versions[0]} in the place of {pinned.text}",
+            is_sure,
+        )
     because = f"nothing bounds {name} enough, and as of {matrix.dated} that is {name} {versions[0]}"
     return (asked[-1][1] if asked else None), because, is_sure
 
@@ -379,10 +397,6 @@ def _is_absent(environment: Environment, matrix: Matrix, options: Options, held:
     if any(release is None for release in known) or not packages:
         return False
     return not any(need == name and not extra for release in known if release for need, _, _, extra in release.requires)
-
-
-def _is_upper(text: str) -> bool:
-    return any(clause.startswith(("<", "==", "~=")) for clause in text.split(","))
 
 
 def _ways(matrix: Matrix, requirement: Requirement, bound: str) -> tuple[Way, ...]:

@@ -15,7 +15,7 @@ from provision.audit.bases import may_have_frameworks
 from provision.audit.channels import PYTORCH, release_of
 from provision.audit.commands import command_of, is_afresh, is_apart, is_removed, is_upgrade
 from provision.audit.model import Command, Environment, Install, Options, Requirement
-from provision.audit.solved import FAMILY, INSTALLERS, KINDS, Asked, current_pythons, likely_of, problem_of
+from provision.audit.solved import FAMILY, INSTALLERS, KINDS, Asked, current_pythons, likely_of, pin_of, problem_of
 from provision.audit.wanted import admits, index_variant
 from provision.matrix.load import Matrix
 from provision.records import record, replace
@@ -25,7 +25,7 @@ from provision.versions import parse
 __all__ = ["Present", "Step", "Walk", "brings", "origin_of", "taken_of_all", "walks_of"]
 
 _TORCH = "torch"
-_TAG = re.compile(r"-cp(3[0-9]+)-[^/]*\.whl")
+_TAG = re.compile(r"-cp(3[0-9]+)-(?!abi3)[^/]*\.whl")
 """The Python that a wheel is for which is named by its address."""
 _IN_IMAGES = ("numpy", "packaging", "pillow", "protobuf", "scipy", "setuptools", "torchaudio", "torchvision")
 """What images of a framework come with beside it, as far as facts are about it."""
@@ -69,11 +69,13 @@ class Walk:
         python: The Python.
         steps: The commands, in order.
         end: Distribution → what is there at the end.
+        is_whole: The steps are the commands. Where they cannot be met, each requirement is a step of its own.
     """
 
     python: str
     steps: tuple[Step, ...]
     end: Mapping[str, Present]
+    is_whole: bool = True
 
 
 _LAST: list[tuple[Environment, Matrix, Options, tuple[Walk, ...]]] = []
@@ -109,7 +111,7 @@ def brings(
     environment: Environment, matrix: Matrix, options: Options, name: str
 ) -> Iterator[tuple[Install, tuple[str, ...]]]:
     """Yield the commands that put a distribution there, asked for or not, on every Python, with its releases."""
-    walks = walks_of(environment, matrix, options)
+    walks = [walk for walk in walks_of(environment, matrix, options) if walk.is_whole]
     for number, steps in enumerate(zip(*(walk.steps for walk in walks), strict=True)):
         there = [step.after.get(name) for step in steps]
         versions = [item.version for item in there if item is not None and item.step == number and item.version]
@@ -136,7 +138,8 @@ def origin_of(matrix: Matrix, step: Step, name: str) -> Requirement | None:
 
 
 def _walks(environment: Environment, matrix: Matrix, options: Options) -> Sequence[Walk]:
-    if environment.kind not in KINDS or len({install.target for install in environment.installs}) != 1:
+    places = {(item.target, item.python or environment.python) for item in environment.installs if not item.is_dry}
+    if environment.kind not in KINDS or len(places) != 1:
         return ()
     asked = [problem_of(environment, matrix, options, item) for item in environment.installs if not item.is_dry]
     if not asked:
@@ -149,7 +152,7 @@ def _walks(environment: Environment, matrix: Matrix, options: Options) -> Sequen
 def _on_pythons(environment: Environment, matrix: Matrix, asked: list[Asked]) -> Sequence[Walk]:
     tags = [_TAG.search(item.url or "") for one in asked for item in one.install.requirements]
     tagged = {tag[1] for tag in tags if tag is not None}
-    pythons = [python for python in asked[0].pythons if not tagged or {python.replace(".", "")} == tagged]
+    pythons = [python for python in asked[0].pythons if not tagged or python.replace(".", "") in tagged]
     current = [python for python in current_pythons(matrix, asked[0]) if python in pythons]
     ended = (python for python in pythons if python not in current)
     walks = [_walk(environment, matrix, asked, python, is_current=True) for python in current]
@@ -212,9 +215,10 @@ def _walk(
     base = environment.base
     if base is not None and not is_apart(environment):
         there = {name: Present(version=have or None, step=None, is_sure=True) for name, have in base.frameworks.items()}
-        if there or may_have_frameworks(matrix, environment):
+        if there or (may_have_frameworks(matrix, environment) and "conda" not in (base.repository or "")):
             there = {name: Present(version=None, step=None, is_sure=False) for name in _IN_IMAGES} | there
-    is_sure = is_current and not may_have_frameworks(matrix, environment)
+    is_sure = is_current and not (may_have_frameworks(matrix, environment) or _may_bring_more(environment))
+    there |= {name: Present(version=None, step=None, is_sure=False) for name in _of_system(environment)}
     steps: list[Step] = []
     removals = [
         (number, command)
@@ -228,7 +232,7 @@ def _walk(
         likely = likely_of(matrix, one)
         is_sure = is_sure and _is_known(matrix, likely)
         is_own = likely.problem == one.problem
-        likely = _of_index(matrix, likely, one.pythons[0] if one.is_python_known else python)
+        likely = _of_index(matrix, likely, one.pythons[0] if one.is_python_known else python, there)
         after = _after(
             environment, matrix, likely, there, len(steps), is_sure=is_sure and is_own, is_lenient=is_lenient
         )
@@ -238,18 +242,23 @@ def _walk(
         there = after
     for _, command in removals:
         there = _without(there, command)
-    return Walk(python=python, steps=tuple(steps), end=there)
+    return Walk(python=python, steps=tuple(steps), end=there, is_whole=not is_lenient)
 
 
-def _of_index(matrix: Matrix, asked: Asked, python: str) -> Asked:
+def _of_index(matrix: Matrix, asked: Asked, python: str, there: Mapping[str, Present]) -> Asked:
     """Return a command on one Python, with what it takes from an index of PyTorch where no pin says so.
 
-    pip takes the newest of all indexes, which is PyPI's, and uv that of the first index that has any.
+    Nothing is said of what is there already, and where the rest of the command does not go with the newest. pip takes
+    the newest of all indexes, which is PyPI's, and uv that of the first index that has any.
     """
     install, problem = asked.install, asked.at(python)
     own = [index for index in install.indexes if not index.is_explicit and index.kind != "channel"]
     variant = index_variant(matrix, own[0].url) if len(own) == 1 else None
-    family = {want.name: want for want in problem.wants if want.name in problem.opaque and want.name in FAMILY}
+    family = {
+        want.name: want
+        for want in problem.wants
+        if want.name in problem.opaque and want.name in FAMILY and want.name not in there
+    }
     if variant is None or not family:
         return replace(asked, problem=problem)
     bounds: tuple[Want, ...] = ()
@@ -263,7 +272,8 @@ def _of_index(matrix: Matrix, asked: Asked, python: str) -> Asked:
         family = {name: want for name, want in family.items() if versions[name]}
         bounds = tuple(Want(name=name, specifier=f"=={versions[name]}") for name in family)
     opaque = tuple(name for name in problem.opaque if name not in family)
-    return replace(asked, problem=replace(problem, opaque=opaque, bounds=(*problem.bounds, *bounds)))
+    newest_ = replace(problem, opaque=opaque, bounds=(*problem.bounds, *bounds))
+    return replace(asked, problem=newest_ if is_satisfiable(matrix, newest_) else problem)
 
 
 @lru_cache(maxsize=64)
@@ -279,7 +289,11 @@ def _place(environment: Environment, install: Install) -> int:
 
 
 def _without(there: dict[str, Present], command: Command) -> dict[str, Present]:
-    return {name: item for name, item in there.items() if not is_removed(command, name)}
+    is_known = command.is_certain and all(word.text is not None for word in command.words)
+    left = {name: item for name, item in there.items() if not is_removed(command, name)}
+    if is_known:
+        return left
+    return {name: item if name in left else replace(item, version=None, is_sure=False) for name, item in there.items()}
 
 
 def _is_known(matrix: Matrix, asked: Asked) -> bool:
@@ -309,8 +323,14 @@ def _after(
         for item in install.requirements
         if item.ecosystem == "pypi" and (item.applies is None or item.url is not None or not install.is_certain)
     }
-    have = there | dict(_of_conda(matrix, asked, there, number))
-    upgraded = {want.name for want in problem.wants if is_upgrade(environment, install, want.name)}
+    is_sync = install.installer == "uv" and install.command.endswith("sync")
+    have = ({} if is_sync else there) | dict(_of_conda(matrix, asked, there, number))
+    wanted = {want.name for want in problem.wants}
+    upgraded = {
+        name
+        for name in {*have, *wanted}
+        if (name in wanted or install.installer == "uv") and is_upgrade(environment, install, name)
+    }
     is_new = is_afresh(environment, install)
     held = {name: item.version for name, item in have.items() if name not in upgraded and not is_new}
     opaque = (*problem.opaque, *(name for name, version in held.items() if version is None))
@@ -330,9 +350,11 @@ def _after(
         }
         return brought | have
     pinned = {want.name: _pinned(item) for want, item in asked.origins.items()}
+    picked = answer.versions.items() if answer is not None else ()
+    is_sure = is_sure and all(_has_needs(matrix, name, version) for name, version in picked)
     if answer is None:
         # Nobody knows what else this moves.
-        moved = {name: replace(item, version=None) for name, item in have.items() if item.step is not None}
+        moved = {name: replace(item, version=None) for name, item in have.items()}
         named = {name: Present(version=version, step=number, is_sure=False) for name, version in pinned.items()}
         return have | (moved if pinned else {}) | named | unsure
     found = {}
@@ -343,12 +365,42 @@ def _after(
     return have | found | unsure
 
 
+def _has_needs(matrix: Matrix, name: str, version: str | None) -> bool:
+    """Tell whether it is known what a release needs, as far as releases of the package are known at all."""
+    package = matrix.published(name) if version is not None else None
+    release = package.release(version) if package is not None and version is not None else None
+    return release is None or release.has_needs
+
+
+def _may_bring_more(environment: Environment) -> bool:
+    """Tell whether something that nobody reads may put packages there: a script, or what another stage copies in."""
+    if environment.copies_from:
+        return True
+    texts = [[word.text or "" for word in command.words[:2]] for command in environment.commands]
+    return any(
+        words[0].startswith(("./", "../")) or (words[0] in ("sh", "bash") and not "".join(words[1:]).startswith("-"))
+        for words in texts
+        if words
+    )
+
+
+def _of_system(environment: Environment) -> Iterator[str]:
+    """Yield the packages that apt puts where the Python of the system looks."""
+    for command in environment.commands:
+        if command.program in ("apt", "apt-get"):
+            for word in command.words:
+                if (word.text or "").startswith("python3-"):
+                    yield (word.text or "").removeprefix("python3-").partition("=")[0]
+
+
 def _alone(matrix: Matrix, problem: Problem) -> Iterator[tuple[str, str | None]]:
     """Yield what the needs of pins come to, each by itself, where all together exclude each other."""
     free = replace(problem, bounds=(), there=())
     for want in problem.wants:
-        pin = want.specifier.removeprefix("==") if want.specifier.startswith("==") else ""
-        for need in need_asks(matrix, want.name, pin, free, want.extras) if pin else (want,):
+        pin = pin_of(want.specifier)
+        if pin is not None:
+            yield want.name, pin
+        for need in need_asks(matrix, want.name, pin, free, want.extras) if pin is not None else (want,):
             answer = picks_of(matrix, replace(free, wants=(need,)))
             yield from answer.versions.items() if answer is not None else ()
 

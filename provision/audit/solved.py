@@ -32,6 +32,7 @@ __all__ = [
     "current_pythons",
     "is_absent",
     "likely_of",
+    "pin_of",
     "pinned_release",
     "problem_of",
     "taken_of",
@@ -170,7 +171,7 @@ def is_absent(matrix: Matrix, asked: Asked, want: Want) -> bool:
     """
     from provision.resolve.published import is_on_index
 
-    version = _pin(want.specifier)
+    version = pin_of(want.specifier)
     is_elsewhere = asked.problem.is_open and not (want.name in FAMILY and _asks_pytorch(matrix, asked.install))
     if version is None or is_elsewhere or want.name in asked.problem.opaque:
         return False
@@ -193,14 +194,15 @@ def pinned_release(matrix: Matrix, asked: Asked, want: Want) -> tuple[PublishedP
     """Return the release that a pin names, with its distribution."""
     from provision.resolve.published import release_for
 
-    version, package = _pin(want.specifier), matrix.published(want.name)
+    version, package = pin_of(want.specifier), matrix.published(want.name)
     if version is None or package is None or want.name in asked.problem.opaque:
         return None
     release = release_for(package, version)
     return (package, release.version) if release is not None else None
 
 
-def _pin(specifier: str) -> str | None:
+def pin_of(specifier: str) -> str | None:
+    """Return the version that clauses pin, ``None`` where they are a range, a prefix or several."""
     is_exact = specifier.startswith("==") and not specifier.startswith("===")
     return specifier[2:] if is_exact and "," not in specifier and "*" not in specifier else None
 
@@ -361,10 +363,10 @@ def _versions_of(matrix: Matrix, asked: Asked, moved: tuple[Want, ...], python: 
 
 def _taken_back(way: tuple[tuple[Want, ...], tuple[str, ...]]) -> int:
     return sum(
-        parse(version) < parse(_pin(want.specifier) or "0") for want, version in zip(way[0], way[1], strict=True)
+        parse(version) < parse(pin_of(want.specifier) or "0") for want, version in zip(way[0], way[1], strict=True)
     )
 
 
 def _is_movable(requirement: Requirement, want: Want) -> bool:
-    is_pin = _pin(want.specifier) is not None and "+" not in requirement.specifier
+    is_pin = pin_of(want.specifier) is not None and "+" not in requirement.specifier
     return is_pin and requirement.is_literal and not requirement.is_hashed

@@ -27,6 +27,7 @@ __all__ = [
     "is_satisfiable",
     "least_of",
     "need_asks",
+    "picks_of",
     "release_for",
     "solve_published",
 ]
@@ -37,8 +38,10 @@ _WALKS_MAX = 6
 """How often the newest of everything is tried before a search, which costs as much as a few of these."""
 _NEWEST = 4
 """How many releases are tried one by one before those that a specifier admits are reckoned all at once."""
-_ROUNDS_MAX = 300
+_ROUNDS_MAX = 120
 """How long a search may take, beside what the requirements themselves take; what takes longer stays unknown."""
+_ROUNDS_THERE_MAX = 300
+"""How long one may take where releases are there already, which stand in the way of the newest of everything."""
 
 
 @record
@@ -251,7 +254,8 @@ def _search(matrix: Matrix, problem: Problem) -> Picks | _Refusal | None:
     resolution: Resolution[Any, Any, Any] = Resolution(_provider(shelf), BaseReporter())
     try:
         # Not `Resolver`: where distributions ask for each other, its graph of the answer can recurse without end.
-        state = resolution.resolve(shelf.roots, max_rounds=_ROUNDS_MAX + 2 * len(shelf.roots))
+        rounds = _ROUNDS_THERE_MAX if problem.there else _ROUNDS_MAX
+        state = resolution.resolve(shelf.roots, max_rounds=rounds + 2 * len(shelf.roots))
     except ResolutionImpossible as error:
         return shelf.refusal([(cause.requirement, cause.parent) for cause in error.causes])
     except ResolutionTooDeep:
@@ -311,7 +315,7 @@ class _Shelf:
         self._without = _BROUGHT if is_one or problem.is_open else ()
 
     def walk(self, limits: dict[str, list[str]] | None = None) -> dict[str, str | None] | None:
-        """Take the newest of everything; ``None`` as soon as something else asks for another release of it.
+        """Take what is there, else the newest; ``None`` as soon as something else asks for another release of it.
 
         Args:
             limits: Distribution → clauses that are to be met too, where the newest that suits what was taken before
@@ -423,7 +427,7 @@ class _Shelf:
         """Yield the releases that all of some specifiers admit, newest first."""
         for text in texts:
             if text.startswith("==") and "," not in text and not text.endswith("*"):
-                release = release_for(package, text[2:]) if text[2:3] != "=" else None
+                release = release_for(package, text.lstrip("="))
                 if release is not None and all(_admits(text, release.version) for text in texts):
                     yield release.version
                 return

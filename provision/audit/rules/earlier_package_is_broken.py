@@ -34,7 +34,7 @@ class _Broken:
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold what is there at the end against what it needs; one finding for each requirement that breaks something."""
-    walks = walks_of(environment, matrix, options)
+    walks = [walk for walk in walks_of(environment, matrix, options) if walk.is_whole]
     broken = [list(_broken(matrix, walk)) for walk in walks]
     everywhere = [item for item in broken[0] if all(_is_in(item, others) for others in broken[1:])] if broken else []
     closer = set(spans_of(_CLOSER, environment, matrix, options)) if everywhere else set()
@@ -60,7 +60,7 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
 def _broken(matrix: Matrix, walk: Walk) -> Iterator[_Broken]:
     from provision.resolve.published import Problem, need_asks
 
-    problem = Problem(wants=(), python=walk.python)
+    problem = Problem(wants=(), python=walk.python, machine=walk.steps[0].asked.problem.machine)
     for name, present in walk.end.items():
         before = _BASE if present.step is None else present.step
         install = walk.steps[before].asked.install if present.step is not None else None

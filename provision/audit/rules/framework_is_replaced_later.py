@@ -20,7 +20,7 @@ _TORCH = "torch"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for commands that move a torch which a pin or the base put there, on every Python that it may be."""
-    walks = walks_of(environment, matrix, options)
+    walks = [walk for walk in walks_of(environment, matrix, options) if walk.is_whole]
     for steps in zip(*(walk.steps for walk in walks), strict=True):
         moved = [_moved(matrix, walk, step) for walk, step in zip(walks, steps, strict=True)]
         if moved[0] is None or None in moved:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from provision.audit.model import Environment, Finding, Options
 from provision.audit.verdict import found
-from provision.audit.wanted import exact_of, resolve, standing
+from provision.audit.wanted import CPU, exact_of, resolve, standing
 from provision.audit.wording import facts_of, reasons_of
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
@@ -21,7 +21,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
         return
     for framework in FRAMEWORKS:
         wanted = standing(environment, matrix, framework)
-        if wanted is None or wanted.version is None or (wanted.variant is None and not wanted.is_default):
+        if wanted is None or wanted.version is None or wanted.variant == CPU:
+            continue
+        if wanted.variant is None and not wanted.is_default:
             continue
         stack = resolve(environment, matrix, options, wanted)
         if not isinstance(stack, Stack):

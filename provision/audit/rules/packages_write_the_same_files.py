@@ -27,6 +27,9 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
     walks = walks_of(environment, matrix, options) if len(targets) == 1 else ()
     for target in targets:
         named = {name for other, name in asked if other == target}
+        if walks and walks[0].is_whole:
+            # What was taken out again is gone.
+            named = {name for name in named if name in walks[0].end}
         there = [{name for name, item in walk.end.items() if _has_files(matrix, name, item.version)} for walk in walks]
         for names in same_files(matrix, named.union(set.intersection(*there)) if there else named):
             own = sorted((asked[target, name] for name in names if name in named), key=lambda item: item.span.start)
@@ -52,4 +55,7 @@ def _has_files(matrix: Matrix, name: str, version: str | None) -> bool:
 def _brought(matrix: Matrix, walk: Walk, name: str) -> str:
     step = walk.end[name].step
     by = origin_of(matrix, walk.steps[step], name) if step is not None else None
-    return f"`{by.text}` brings {name}" if by is not None else f"the base brings {name}"
+    if by is not None:
+        return f"`{by.text}` brings {name}"
+    whose = f"`{walk.steps[step].asked.install.command}`" if step is not None else "the base"
+    return f"{whose} brings {name}"

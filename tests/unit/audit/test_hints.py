@@ -57,11 +57,7 @@ def bounded(texts: dict[str, str], finding: Finding) -> dict[str, str] | None:
         if match[1] == "each":
             return {
                 **texts,
-                file: re.sub(
-                    r"pip[0-9.]*(?: --?[a-z-]+)* install(?! -r| --requirement)",
-                    lambda found: f"{found[0]}{added}",
-                    text,
-                ),
+                file: _COMMAND.sub(lambda found: f"{found[0]}{added}", text),
             }
         return {**texts, file: f"{text[:end]}{added}{text[end:]}"}
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from provision.audit.documents import parse_document
+from provision.audit.engine import audit
 from provision.audit.model import Environment, Options, Source
 from provision.audit.presence import origin_of, taken_of_all, walks_of
 from provision.audit.surroundings import complete
@@ -153,3 +154,84 @@ def test_the_requirement_that_comes_to_a_package_is_named() -> None:
 def test_commands_into_different_places_are_not_walked() -> None:
     text = f"{PY}RUN pip install pandas\nRUN pip install --target /opt/x numpy"
     assert walks_of(environment(text), MATRIX, Options()) == ()
+
+
+def rules(text: str, name: str = "Dockerfile") -> set[str]:
+    found = audit([Source(name, text)], {}.get, MATRIX, Options()).findings
+    return {finding.rule for finding in found if finding.severity != "info"}
+
+
+@pytest.mark.parametrize("torch", ["torch torchvision==0.16.0", "torch xformers==0.0.22.post7"])
+def test_an_index_whose_newest_does_not_go_with_the_rest_says_nothing_of_torch(torch: str) -> None:
+    cu118 = "--index-url https://download.pytorch.org/whl/cu118"
+    assert "C10" not in rules(f'{PY}RUN pip install {torch} "numpy<2" {cu118}')
+
+
+def test_an_index_does_not_move_what_is_there_already() -> None:
+    cu118 = "--index-url https://download.pytorch.org/whl/cu118"
+    first = f'RUN pip install torch==2.1.0 torchvision==0.16.0 "numpy<2" {cu118}'
+    assert not rules(f"{PY}{first}\nRUN pip install torch {cu118}") & {"C10", "C22"}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "numpy===1.26.4\nopencv-python===4.8.0.76\n",
+        "tensorflow==2.15.*\ntorch==2.0.1,<3\nnumpy==2.0.0,<3\n",
+        "tensorflow==2.15.0,!=2.15.1\nnumpy==2.0.0\n",
+        "numpy==1.26.4\nnumpy==2.0.0\ntorch==2.4.1\ntorchvision==0.18.0\n",
+    ],
+)
+def test_pins_of_every_form_are_read_where_they_exclude_each_other(lines: str) -> None:
+    assert len(walks_of(environment(lines, "requirements.txt"), MATRIX, Options())) >= 1
+
+
+def test_a_pin_that_a_later_command_moves_is_not_what_breaks() -> None:
+    text = f"{PY}RUN pip install numpy==1.26.4 opencv-python==4.8.0.76\nRUN pip install pandas"
+    (finding,) = (
+        item for item in audit([Source("Dockerfile", text)], {}.get, MATRIX, Options()).findings if item.rule == "N01"
+    )
+    assert finding.message == "opencv-python 4.8.0.76 does not work with the numpy it gets"
+    assert "`pandas` puts numpy" in finding.reasons[0]
+    assert "in the place of numpy==1.26.4" in finding.reasons[0]
+
+
+def test_uv_leaves_nothing_as_it_is_where_it_upgrades_and_only_what_is_named_with_its_own_flag() -> None:
+    before = "RUN uv pip install --system requests==2.30.0 certifi==2024.2.2"
+    assert end(f"{PY}{before}\nRUN uv pip install --system -U requests")["certifi"] != "2024.2.2"
+    there = end(f"{PY}{before}\nRUN uv pip install --system -P certifi requests")
+    assert (there["requests"], there["certifi"] == "2024.2.2") == ("2.30.0", False)
+
+
+def test_uv_pip_sync_begins_anew() -> None:
+    text = f"{PY}COPY r.txt .\nRUN uv pip install --system torch==2.1.0\nRUN uv pip sync --system r.txt\n"
+    sources = {"Dockerfile": Source("Dockerfile", text), "r.txt": Source("r.txt", "numpy==1.26.4\n")}
+    document = parse_document(sources["Dockerfile"], sources.get, Options())
+    (walk,) = walks_of(complete(document.environments[0], MATRIX, Options()), MATRIX, Options())
+    assert set(walk.end) == {"numpy"}
+
+
+def test_two_pythons_are_two_places() -> None:
+    text = f"{PY}RUN python3.9 -m pip install transformers==4.30.0\nRUN python3.10 -m pip install tokenizers==0.21.0"
+    assert walks_of(environment(text), MATRIX, Options()) == ()
+
+
+def test_a_wheel_for_the_stable_interface_is_for_later_pythons_too() -> None:
+    wheel = "https://mirror.example/foo-1.0-cp38-abi3-manylinux2014_x86_64.whl"
+    assert len(walks_of(environment(f"{wheel}\nnumpy\n", "requirements.txt"), MATRIX, Options())) > 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["RUN apt-get update && apt-get install -y python3-numpy", "RUN ./install.sh", "COPY --from=other /a /b"],
+)
+def test_what_may_put_packages_there_unseen_leaves_nothing_sure(line: str) -> None:
+    text = f"FROM debian:12 AS other\nFROM python:3.11-slim-bookworm\n{line}\nRUN pip install pandas\n"
+    for walk in walks_of(environment(text), MATRIX, Options()):
+        assert not walk.end["numpy"].is_sure
+
+
+def test_a_removal_that_may_not_run_leaves_the_release_unknown() -> None:
+    text = f"{PY}RUN pip install numpy==1.26.4\nRUN if test -e x; then pip uninstall -y numpy; fi"
+    (walk,) = walks_of(environment(text), MATRIX, Options())
+    assert (walk.end["numpy"].version, walk.end["numpy"].is_sure) == (None, False)

@@ -15,7 +15,7 @@ from tools import score_files
 MATRIX = Matrix()
 ROWS = score_files.read_rows()
 PAGE = Path(__file__).parents[3] / "docs" / "commands" / "check.md"
-FOUND_MIN = {"dev": (115, 93), "held": (23, 8)}
+FOUND_MIN = {"dev": (120, 100), "held": (23, 8)}
 """How many problems of each part are found at least, as errors and as warnings."""
 
 

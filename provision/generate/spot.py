@@ -27,7 +27,6 @@ __all__ = [
     "render_spot",
 ]
 
-"""What to do when a provider only says that an interruption has become likely."""
 HANDLER = "/usr/local/lib/provision/spot_notice.py"
 SETTINGS = "/etc/provision/spot.json"
 UNIT = "/etc/systemd/system/provision-spot.service"
@@ -51,7 +50,8 @@ class SpotOptions:
         resume: Puts the node back into service when a notice is taken back.
         hooks: Folder whose executable files run after ``drain``, by name; empty for none.
         textfiles: Folder of node_exporter's textfiles; empty for none.
-        advice: ``ignore``, ``checkpoint`` or ``drain``.
+        advice: What to do when a provider only says that an interruption has become likely: ``ignore``, ``checkpoint``
+            or ``drain``.
         margin_seconds: Kept free before the interruption.
         reserve_seconds: Kept from the checkpoint for what follows it.
         warning_seconds: In place of what the facts say, where a longer warning was bought or configured.

@@ -11,10 +11,11 @@ import pytest
 
 from provision.assets import asset_dir
 from provision.errors import UnknownError, UsageError
-from provision.generate.spot import ADVICE, SpotOptions, providers_with_notices, render_settings, render_spot
+from provision.generate.spot import SpotOptions, providers_with_notices, render_settings, render_spot
 from provision.matrix.load import Matrix
 
 MATRIX = Matrix()
+ADVICE = ("ignore", "checkpoint", "drain")
 
 
 @pytest.mark.parametrize("provider", providers_with_notices(MATRIX))

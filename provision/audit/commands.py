@@ -7,17 +7,19 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from provision.audit.model import Command, Environment, Install
+from provision.records import record
 from provision.resolve.requirements import normalise_name
 
 __all__ = [
+    "Upgrade",
     "command_of",
-    "is_afresh",
     "is_apart",
     "is_brought_up",
     "is_caught",
     "is_removed",
     "is_removed_after",
     "is_upgrade",
+    "upgrade_of",
 ]
 
 _MAKERS = ("venv", "virtualenv")
@@ -44,27 +46,43 @@ def is_caught(environment: Environment, command: Command, *, by: Sequence[str] =
     return False
 
 
-def is_upgrade(environment: Environment, install: Install, name: str) -> bool:
-    """Tell whether an install replaces what is there of a package: ``--upgrade``, its short forms, what counts as it.
+@record
+class Upgrade:
+    """What an install replaces of that which is there and would do.
+
+    Attributes:
+        is_of_all: It looks at nothing that is there, so that it takes all that it needs anew.
+        is_of_asked: It takes the newest of what it asks for.
+        names: Packages of which it takes the newest because its flags name them.
+    """
+
+    is_of_all: bool
+    is_of_asked: bool
+    names: frozenset[str]
+
+
+def upgrade_of(environment: Environment, install: Install) -> Upgrade:
+    """Return what an install replaces: ``--upgrade``, its short forms, what counts as it.
 
     pip and uv take the newest release too where they are told to install over what is there, or not to look at it. uv
-    can be told so of single packages (``-P torch``).
+    leaves nothing of what is there where it is told to upgrade, pip all that is not asked for; uv can be told so of
+    single packages (``-P torch``).
     """
     command = command_of(environment, install)
     words = [word.text or "" for word in command.words] if command is not None else []
-    if any(text in _UPGRADES or re.fullmatch("-(?!P)[a-zA-Z]*U[a-zA-Z]*", text) for text in words):
-        return True
-    return install.installer == "uv" and name in _named_upgrades(words)
+    is_uv = install.installer == "uv"
+    anew = {*_AFRESH, "eager", "--upgrade-strategy=eager", *(("-U", "--upgrade") if is_uv else ())}
+    return Upgrade(
+        is_of_all=not anew.isdisjoint(words),
+        is_of_asked=any(text in _UPGRADES or re.fullmatch("-(?!P)[a-zA-Z]*U[a-zA-Z]*", text) for text in words),
+        names=frozenset(_named_upgrades(words)) if is_uv else frozenset(),
+    )
 
 
-def is_afresh(environment: Environment, install: Install) -> bool:
-    """Tell whether an install looks at nothing that is there, so that it takes all that it needs anew."""
-    command = command_of(environment, install)
-    words = {word.text or "" for word in command.words} if command is not None else set()
-    if not words.isdisjoint(_AFRESH) or "eager" in words or "--upgrade-strategy=eager" in words:
-        return True
-    # uv leaves nothing of what is there where it is told to upgrade, and pip all that is not named.
-    return install.installer == "uv" and not words.isdisjoint(("-U", "--upgrade"))
+def is_upgrade(environment: Environment, install: Install, name: str) -> bool:
+    """Tell whether an install replaces what is there of a package that it asks for."""
+    upgrade = upgrade_of(environment, install)
+    return upgrade.is_of_asked or name in upgrade.names
 
 
 def is_brought_up(environment: Environment, install: Install, name: str) -> bool:

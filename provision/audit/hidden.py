@@ -12,7 +12,7 @@ from provision.audit.bases import is_framework_image, may_have_frameworks
 from provision.audit.channels import is_from_channel
 from provision.audit.commands import command_of, is_removed, is_upgrade
 from provision.audit.model import WARN, Edit, Environment, Finding, Install, Options, Requirement, Way
-from provision.audit.presence import origin_of, walks_of
+from provision.audit.presence import origin_at_end, origin_of, taken_of_all, walks_of
 from provision.audit.verdict import found
 from provision.audit.wanted import CPU, Wanted, admits, excludes, python_of, standing
 from provision.audit.ways import write_pins
@@ -143,7 +143,7 @@ def _older(environment: Environment, matrix: Matrix, options: Options, held: _He
 def _width(matrix: Matrix, row: HiddenConstraint) -> int:
     """Return how many releases a constraint leaves."""
     left = [
-        sum(admits(bound, version) for version in package.versions)
+        package.places(bound, admits).bit_count()
         for name, bound in row.requires.items()
         if (package := matrix.published(name)) is not None
     ]
@@ -261,9 +261,11 @@ def _taken(environment: Environment, matrix: Matrix, options: Options) -> Iterat
             continue
         versions = {walk.end[name].version if name in walk.end else None for walk in walks}
         version = versions.pop()
+        if versions or version is None:
+            continue
         step = walks[0].steps[present.step or 0]
         requirement = origin_of(matrix, step, name)
-        if versions or version is None or requirement is None or requirement.ecosystem != "pypi":
+        if requirement is None or requirement.ecosystem != "pypi":
             continue
         if requirement.name not in walks[0].end:
             # What brought it was taken out again, and nothing loads it.
@@ -301,17 +303,15 @@ def _broken(
         return None
     pinned = asked[0][1] if asked and asked[0][1].version is not None else None
     walks = walks_of(environment, matrix, options)
-    there = [walk.end.get(name) for walk in walks]
-    versions = [item.version for item in there if item is not None and item.version is not None]
-    is_known = bool(versions) and len(versions) == len(there)
+    versions, is_sure = taken_of_all(environment, matrix, options, name)
     public = (pinned.version or "").partition("+")[0] if pinned is not None else ""
-    if pinned is not None and (not is_known or all(admits(f"=={public}", version) for version in versions)):
+    if pinned is not None and (not versions or all(admits(f"=={public}", version) for version in versions)):
         is_fine = admits(bound, pinned.version or "")
         return None if is_fine else (pinned, f"{pinned.text} is installed", True)
     texts = [item.specifier for item in (*(item for _, item in asked), *limits) if item.specifier]
-    if not is_known and asked and excludes(bound, *texts):
+    if not versions and asked and excludes(bound, *texts):
         return asked[-1][1], f"{asked[-1][1].text} admits no version that works", True
-    if not is_known or any(admits(bound, version) for version in versions):
+    if not versions or any(admits(bound, version) for version in versions):
         return None
     if not asked and (name in _UNNAMED or name.startswith(_LIBRARIES)):
         return None
@@ -320,10 +320,8 @@ def _broken(
     is_upgraded = any(is_upgrade(environment, install, name) for install, _ in asked)
     if may_have_frameworks(matrix, environment) and not (is_framework_image(matrix, environment) or is_upgraded):
         return None
-    is_sure = all(item.is_sure for item in there if item is not None)
     if pinned is not None:
-        step = there[0].step if there[0] is not None else None
-        by = origin_of(matrix, walks[0].steps[step], name) if step is not None else None
+        by = origin_at_end(matrix, walks[0], name)
         if by is None or not walks[0].is_whole:
             return None
         return (

@@ -13,7 +13,8 @@ from itertools import islice
 
 from provision.audit.bases import may_have_frameworks
 from provision.audit.channels import PYTORCH, release_of
-from provision.audit.commands import command_of, is_afresh, is_apart, is_removed, is_upgrade
+from provision.audit.commands import command_of, is_apart, is_removed, upgrade_of
+from provision.audit.last import keeps_last
 from provision.audit.model import Command, Environment, Install, Options, Requirement
 from provision.audit.solved import FAMILY, INSTALLERS, KINDS, Asked, current_pythons, likely_of, pin_of, problem_of
 from provision.audit.wanted import admits, index_variant
@@ -22,7 +23,17 @@ from provision.records import record, replace
 from provision.resolve.published import Problem, Want, is_satisfiable, need_asks, picks_of
 from provision.versions import parse
 
-__all__ = ["Present", "Step", "Walk", "brings", "origin_of", "taken_of_all", "walks_of"]
+__all__ = [
+    "Present",
+    "Step",
+    "Walk",
+    "brings",
+    "origin_at_end",
+    "origin_of",
+    "taken_of_all",
+    "walks_of",
+    "whole_walks_of",
+]
 
 _TORCH = "torch"
 _TAG = re.compile(r"-cp(3[0-9]+)-(?!abi3)[^/]*\.whl")
@@ -78,21 +89,19 @@ class Walk:
     is_whole: bool = True
 
 
-_LAST: list[tuple[Environment, Matrix, Options, tuple[Walk, ...]]] = []
-
-
+@keeps_last
 def walks_of(environment: Environment, matrix: Matrix, options: Options) -> tuple[Walk, ...]:
     """Return one walk for each Python that the environment may have and that has not ended, newest first.
 
     A Python that nothing can be installed for is none that it may have; where that is each that has not ended, it is
     the newest of the others. There is none where commands install to different places, or where no Python will do.
     """
-    # Several rules ask this of the same environment, one after the other.
-    if _LAST and _LAST[0][0] is environment and _LAST[0][1] is matrix and _LAST[0][2] is options:
-        return _LAST[0][3]
-    found = tuple(_walks(environment, matrix, options))
-    _LAST[:] = [(environment, matrix, options, found)]
-    return found
+    return tuple(_walks(environment, matrix, options))
+
+
+def whole_walks_of(environment: Environment, matrix: Matrix, options: Options) -> tuple[Walk, ...]:
+    """Return the walks whose steps are the commands: of others nobody can say what one command does to another."""
+    return tuple(walk for walk in walks_of(environment, matrix, options) if walk.is_whole)
 
 
 def taken_of_all(environment: Environment, matrix: Matrix, options: Options, name: str) -> tuple[tuple[str, ...], bool]:
@@ -111,7 +120,7 @@ def brings(
     environment: Environment, matrix: Matrix, options: Options, name: str
 ) -> Iterator[tuple[Install, tuple[str, ...]]]:
     """Yield the commands that put a distribution there, asked for or not, on every Python, with its releases."""
-    walks = [walk for walk in walks_of(environment, matrix, options) if walk.is_whole]
+    walks = whole_walks_of(environment, matrix, options)
     for number, steps in enumerate(zip(*(walk.steps for walk in walks), strict=True)):
         there = [step.after.get(name) for step in steps]
         versions = [item.version for item in there if item is not None and item.step == number and item.version]
@@ -135,6 +144,12 @@ def origin_of(matrix: Matrix, step: Step, name: str) -> Requirement | None:
         needs = need_asks(matrix, at, present.version, step.asked.problem, extras)
         queue += [(need.name, need.extras, item) for need in needs]
     return None
+
+
+def origin_at_end(matrix: Matrix, walk: Walk, name: str) -> Requirement | None:
+    """Return the requirement that comes to a distribution which is there at the end; none for what the base brings."""
+    step = walk.end[name].step
+    return origin_of(matrix, walk.steps[step], name) if step is not None else None
 
 
 def _walks(environment: Environment, matrix: Matrix, options: Options) -> Sequence[Walk]:
@@ -326,13 +341,11 @@ def _after(
     is_sync = install.installer == "uv" and install.command.endswith("sync")
     have = ({} if is_sync else there) | dict(_of_conda(matrix, asked, there, number))
     wanted = {want.name for want in problem.wants}
-    upgraded = {
-        name
-        for name in {*have, *wanted}
-        if (name in wanted or install.installer == "uv") and is_upgrade(environment, install, name)
-    }
-    is_new = is_afresh(environment, install)
-    held = {name: item.version for name, item in have.items() if name not in upgraded and not is_new}
+    upgrade = upgrade_of(environment, install)
+    free = wanted.union(have) if install.installer == "uv" else wanted
+    upgraded = free if upgrade.is_of_asked else free & upgrade.names
+    kept = {} if upgrade.is_of_all else have
+    held = {name: item.version for name, item in kept.items() if name not in upgraded}
     opaque = (*problem.opaque, *(name for name, version in held.items() if version is None))
     problem = replace(
         problem,
@@ -411,17 +424,14 @@ def _pinned(requirement: Requirement) -> str | None:
 
 def _of_conda(matrix: Matrix, asked: Asked, there: Mapping[str, Present], number: int) -> Iterator[tuple[str, Present]]:
     """Yield what conda brings: the releases that are named, and what they need in one that is not known."""
-    for item in asked.install.requirements:
-        if item.ecosystem != "conda":
-            continue
-        name = _TORCH if item.name == PYTORCH else item.name
+    of_conda = [item for item in asked.install.requirements if item.ecosystem == "conda"]
+    named = {_TORCH if item.name == PYTORCH else item.name: release_of(item) or item.version for item in of_conda}
+    for name in named:
         for need in _closure(matrix, name, asked.problem.python or ""):
             if need not in there:
                 yield need, Present(version=None, step=number, is_sure=False)
-    for item in asked.install.requirements:
-        if item.ecosystem == "conda":
-            name = _TORCH if item.name == PYTORCH else item.name
-            yield name, Present(version=release_of(item) or item.version, step=number, is_sure=False)
+    for name, version in named.items():
+        yield name, Present(version=version, step=number, is_sure=False)
 
 
 @lru_cache(maxsize=256)

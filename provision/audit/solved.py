@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from provision.audit.last import keeps_last
 from provision.audit.model import Environment, Install, Options, Requirement, Way
 from provision.audit.wanted import is_pytorch_index, platform_of, python_of
 from provision.audit.ways import write_pins
@@ -72,19 +73,10 @@ class Asked:
         return replace(self.problem, python=python)
 
 
-_LAST: list[tuple[Environment, Matrix, Options, tuple[Asked, ...]]] = []
-
-
+@keeps_last
 def asked_of(environment: Environment, matrix: Matrix, options: Options) -> tuple[Asked, ...]:
-    """Return the commands of an environment that ask for something of which releases are known.
-
-    Several rules ask this of the same environment, one after the other.
-    """
-    if _LAST and _LAST[0][0] is environment and _LAST[0][1] is matrix and _LAST[0][2] is options:
-        return _LAST[0][3]
-    found = tuple(_commands(environment, matrix, options))
-    _LAST[:] = [(environment, matrix, options, found)]
-    return found
+    """Return the commands of an environment that ask for something of which releases are known."""
+    return tuple(_commands(environment, matrix, options))
 
 
 def _commands(environment: Environment, matrix: Matrix, options: Options) -> Iterator[Asked]:

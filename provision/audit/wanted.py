@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from provision.audit.channels import CUDA_CHOICE, conda_pytorch, is_from_channel, release_of, wish_of
 from provision.audit.commands import is_apart, is_removed, is_removed_after, is_upgrade
+from provision.audit.last import keeps_last
 from provision.audit.model import Base, Environment, Install, Options, Requirement
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
@@ -71,17 +72,10 @@ class Wanted:
     is_default: bool = False
 
 
+@keeps_last
 def frameworks(environment: Environment, matrix: Matrix) -> tuple[Wanted, ...]:
     """Return every wish for a framework from a Python index, in order."""
-    kept = _asked_last.get("")
-    # Many rules ask of one environment after the other, and hashing one takes longer than reading it anew.
-    if kept is None or kept[0] is not environment or kept[1] is not matrix:
-        kept = _asked_last[""] = (environment, matrix, tuple(_wishes(environment, matrix)))
-    return kept[2]
-
-
-_asked_last: dict[str, tuple[Environment, Matrix, tuple[Wanted, ...]]] = {}
-"""What was asked last, under one key."""
+    return tuple(_wishes(environment, matrix))
 
 
 def effective(environment: Environment, matrix: Matrix, framework: str) -> Wanted | None:

@@ -335,7 +335,7 @@ def _remainder(request: Request, trial: Trial, proof: Proof) -> list[Alternative
     written = {line.framework for line in named_lines(kept.requirements)}
     for option in found.options:
         # A flag without a version is left out beside a file, where a line of it may say which framework that is.
-        if getattr(kept, option.framework, None) == ANY and not (kept.requirements and option.framework in written):
+        if getattr(kept, option.framework, None) == ANY and option.framework not in written:
             version = minor_of(option.version)
             kept = _changed(kept, option.framework, version)
             change = f"{option.framework} {version} {change}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from provision.audit.model import Environment, Finding, Install, Options, Requirement
-from provision.audit.presence import Walk, origin_of, walks_of
+from provision.audit.presence import Walk, origin_of, whole_walks_of
 from provision.audit.rules import spans_of
 from provision.audit.verdict import found
 from provision.audit.wanted import admits
@@ -34,7 +34,7 @@ class _Broken:
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Hold what is there at the end against what it needs; one finding for each requirement that breaks something."""
-    walks = [walk for walk in walks_of(environment, matrix, options) if walk.is_whole]
+    walks = whole_walks_of(environment, matrix, options)
     broken = [list(_broken(matrix, walk)) for walk in walks]
     everywhere = [item for item in broken[0] if all(_is_in(item, others) for others in broken[1:])] if broken else []
     closer = set(spans_of(_CLOSER, environment, matrix, options)) if everywhere else set()

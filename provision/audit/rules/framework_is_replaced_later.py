@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from provision.audit.channels import PYTORCH, release_of
 from provision.audit.companions import fact_ids
-from provision.audit.model import ERROR, WARN, Environment, Finding, Options, Requirement
-from provision.audit.presence import Present, Step, Walk, origin_of, walks_of
+from provision.audit.model import ERROR, WARN, Environment, Finding, Options, Requirement, Span
+from provision.audit.presence import Present, Step, Walk, origin_of, whole_walks_of
 from provision.audit.rules import spans_of
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
@@ -20,13 +20,16 @@ _TORCH = "torch"
 
 def check(environment: Environment, matrix: Matrix, options: Options) -> Iterable[Finding]:
     """Look for commands that move a torch which a pin or the base put there, on every Python that it may be."""
-    walks = [walk for walk in walks_of(environment, matrix, options) if walk.is_whole]
+    walks = whole_walks_of(environment, matrix, options)
+    closer: set[Span] | None = None
     for steps in zip(*(walk.steps for walk in walks), strict=True):
         moved = [_moved(matrix, walk, step) for walk, step in zip(walks, steps, strict=True)]
         if moved[0] is None or None in moved:
             continue
         before, by = moved[0]
-        if by.span in set(spans_of(_CLOSER, environment, matrix, options, (ERROR, WARN))):
+        if closer is None:
+            closer = set(spans_of(_CLOSER, environment, matrix, options, (ERROR, WARN)))
+        if by.span in closer:
             continue
         own = walks[0].steps[before.step].asked.install if before.step is not None else None
         origin = f"`{own.command}` installed" if own is not None else "the base comes with"

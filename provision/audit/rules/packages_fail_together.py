@@ -7,7 +7,7 @@ from functools import cache
 
 from provision.audit.libraries import brings_own, libraries_of
 from provision.audit.model import WARN, Environment, Finding, Install, Options, Requirement
-from provision.audit.presence import origin_of, taken_of_all, walks_of
+from provision.audit.presence import origin_at_end, taken_of_all, walks_of
 from provision.audit.verdict import found
 from provision.audit.wanted import (
     CPU,
@@ -148,8 +148,7 @@ def _taken(environment: Environment, matrix: Matrix, options: Options, name: str
     """Return what an open wish comes to, or what another package brings that nobody asks for."""
     taken, is_sure = taken_of_all(environment, matrix, options, name)
     walk = next(iter(walks_of(environment, matrix, options)), None)
-    step = walk.end[name].step if walk is not None and taken else None
-    requirement = origin_of(matrix, walk.steps[step], name) if walk is not None and step is not None else None
+    requirement = origin_at_end(matrix, walk, name) if walk is not None and taken else None
     if requirement is None:
         return {}
     verb = "takes" if requirement.name == name else "brings"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from provision.audit.model import Environment, Finding, Options, Requirement
-from provision.audit.presence import Walk, origin_of, walks_of
+from provision.audit.presence import Walk, origin_at_end, walks_of
 from provision.audit.verdict import found
 from provision.matrix.load import Matrix
 from provision.matrix.query import is_placeholder, same_files
@@ -53,8 +53,7 @@ def _has_files(matrix: Matrix, name: str, version: str | None) -> bool:
 
 
 def _brought(matrix: Matrix, walk: Walk, name: str) -> str:
-    step = walk.end[name].step
-    by = origin_of(matrix, walk.steps[step], name) if step is not None else None
+    by, step = origin_at_end(matrix, walk, name), walk.end[name].step
     if by is not None:
         return f"`{by.text}` brings {name}"
     whose = f"`{walk.steps[step].asked.install.command}`" if step is not None else "the base"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ID = "C17"
 
-_CLOSER = ("C02", "C03", "C08", "C09", "C10", "C11", "C12", "C15", "C16", "L01", "N01", "N02", "N03", "N05")
+_OF_ONE = ("C02", "C08", "C15", "C16", "L01")
 _OF_PAIRS = ("C03", "C09", "C10", "C11", "C12", "N01", "N02", "N03", "N05")
 """Rules that say of some conflicts what they mean, and not only that they are there."""
 _NEEDS_FRAMEWORK = "C11"
@@ -59,12 +59,11 @@ def check(environment: Environment, matrix: Matrix, options: Options) -> Iterabl
 
 def _is_told(environment: Environment, matrix: Matrix, options: Options, asked: Asked, clash: Clash) -> bool:
     """Tell whether another rule says what a conflict means."""
-    # A package that needs another framework may conflict with others too.
-    is_about_framework = any(want.name in _FRAMEWORKS for want in clash.wants)
-    closer = [rule for rule in _CLOSER if is_about_framework or rule != _NEEDS_FRAMEWORK]
-    if len(clash.wants) == 1:
-        # What a package does not go with says nothing of why it cannot be installed by itself.
-        closer = [rule for rule in _CLOSER if rule not in _OF_PAIRS]
+    # What a package does not go with says nothing of why it cannot be installed by itself.
+    closer: tuple[str, ...] = _OF_ONE if len(clash.wants) == 1 else (*_OF_ONE, *_OF_PAIRS)
+    if not any(want.name in _FRAMEWORKS for want in clash.wants):
+        # A package that needs another framework may conflict with others too.
+        closer = tuple(rule for rule in closer if rule != _NEEDS_FRAMEWORK)
     spans = {asked.origins[want].span for want in clash.wants}
     return any(span in spans for span in spans_of(closer, environment, matrix, options))
 

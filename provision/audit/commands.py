@@ -70,6 +70,9 @@ def upgrade_of(environment: Environment, install: Install) -> Upgrade:
     """
     command = command_of(environment, install)
     words = [word.text or "" for word in command.words] if command is not None else []
+    if "install" in words:
+        # What stands before it is for the interpreter: `python -I -m pip install`.
+        words = words[words.index("install") :]
     is_uv = install.installer == "uv"
     anew = {*_AFRESH, "eager", "--upgrade-strategy=eager", *(("-U", "--upgrade") if is_uv else ())}
     return Upgrade(

@@ -63,7 +63,7 @@ coverage: $(DEVELOPMENT)
 
 # Where nothing can boot a node (exit 7) this says so and passes; PROVISION_REQUIRE_ENGINE=1 makes that a failure.
 scenarios: $(DEVELOPMENT) engine
-	@status=0; $(BYTECODE) $(BIN)/python tools/molecule.py $(SCENARIOS) || status=$$?; \
+	@status=0; $(BYTECODE) $(BIN)/python tools/molecule.py --again $(SCENARIOS) || status=$$?; \
 	if [ $$status -eq 7 ] && [ "$$PROVISION_REQUIRE_ENGINE" != 1 ]; then \
 		echo 'SKIPPED: nothing here can boot a node (see above), so no scenario ran: $(SCENARIOS)' >&2; \
 		status=0; \

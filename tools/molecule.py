@@ -6,6 +6,7 @@
     tools/molecule.py --all --json molecule.json
     tools/molecule.py --emptied gpu_nccl default      # the scenario must turn red without that role's tasks
     tools/molecule.py --prove-red drift remove        # the same for every role that `emptied` in scenario.yml names
+    tools/molecule.py --again default                 # what failed runs once more; both runs are shown
     tools/molecule.py --ansible-core newest default   # on a Python that the newest ansible-core takes
 
 Molecule itself calls a play without hosts and a verifier without tests successful. Here each scenario says in
@@ -45,6 +46,9 @@ _PLAYBOOKS = ("gpu-node", "gpu-monitoring", "gpu-slurm")
 """What the names of the committed playbooks begin with; others only make the nodes."""
 _NEWEST = ("ansible-core>=2.20", "molecule>=26", "pytest-testinfra>=10", "pytest>=9", "pyyaml>=6", "rich>=13")
 _MINUTES = 60
+_SHOWN_LINES = 60
+_ERRORS = re.compile(r"E  |fatal: |\S+ FAILED|ERROR|CRITICAL")
+"""Lines of the log that say what went wrong; the log itself stays where a run of CI cannot show it."""
 LEAST_PYTHON = (3, 12)
 """What the newest ansible-core runs on."""
 
@@ -342,6 +346,12 @@ def run_scenario(scenario: str, logs: Path, programs: Path, extra: Mapping[str, 
     )
 
 
+def read_errors(log: Path, most: int = _SHOWN_LINES) -> str:
+    """Return what a log says of failures: what tests asserted and tasks that failed, the first ``most`` lines of it."""
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return "\n".join([line for line in said if _ERRORS.match(line)][:most] or said[-most:])
+
+
 def write_table(results: Iterable[Result]) -> str:
     """Return scenario, result, time, tests and remote executions in columns, with the reasons below each."""
     lines = [f"{'scenario':18} {'result':8} {'seconds':>8} {'tests':>9} {'remote executions of a second run'}"]
@@ -419,8 +429,14 @@ def run_all(names: Sequence[str], asked: argparse.Namespace) -> int:
         results = []
         for name in names:
             print(f"{name} …", file=sys.stderr, flush=True)
-            results.append(run_scenario(name, asked.logs, programs, extra))
-            print(write_table(results[-1:]).split("\n", 1)[1], file=sys.stderr, flush=True)
+            for attempt in range(2 if asked.again else 1):
+                results.append(run_scenario(name, asked.logs, programs, extra))
+                print(write_table(results[-1:]).split("\n", 1)[1], file=sys.stderr, flush=True)
+                if results[-1].status != FAILED:
+                    break
+                print(read_errors(Path(results[-1].log)), file=sys.stderr, flush=True)
+                if asked.again and not attempt:
+                    print(f"{name} once more …", file=sys.stderr, flush=True)
     print(write_table(results))
     if asked.json:
         document |= {"emptied": asked.emptied, "results": [asdict(result) for result in results]}
@@ -430,7 +446,8 @@ def run_all(names: Sequence[str], asked: argparse.Namespace) -> int:
         if green:
             print(f"without the tasks of {asked.emptied} these did not turn red: {', '.join(green)}", file=sys.stderr)
         return 5 if green else 0
-    return 5 if any(result.status == FAILED for result in results) else 0
+    last = {result.scenario: result.status for result in results}
+    return 5 if FAILED in last.values() else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -450,6 +467,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--ansible-core", default="", metavar="newest|DIR", help="which Ansible; default: this Python's"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="run a scenario that failed once more, and believe that run"
     )
     parser.add_argument("--fresh", action="store_true", help="start every node bare, not from what `default` left")
     parser.add_argument("--logs", type=Path, default=Path(tempfile.gettempdir()) / "provision-molecule", metavar="DIR")

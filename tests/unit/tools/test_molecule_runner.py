@@ -312,6 +312,41 @@ echo "$@" >>"$PROVISION_MOLECULE_RECORDS/../calls"
     assert [line.split()[2] for line in calls] == ["test", "destroy"]
 
 
+@pytest.mark.parametrize(
+    ("ends", "words", "status"),
+    [
+        (["failed", "passed"], ["--again"], 0),
+        (["failed", "failed"], ["--again"], 5),
+        (["failed"], [], 5),
+    ],
+)
+def test_what_failed_runs_once_more_where_that_is_asked_and_says_why_it_failed(
+    tmp_path, monkeypatch, capsys, ends, words, status
+):
+    left = list(ends)
+    log = tmp_path / "molecule.log"
+    log.write_text(
+        "PLAY [x]\nfatal: [bare]: FAILED! => no route\nE   AssertionError: exit status 2\n", encoding="utf-8"
+    )
+    monkeypatch.setattr(runner, "list_scenarios", lambda: ["x"])
+    monkeypatch.setattr(runner, "_start", lambda asked: (tmp_path, {}))
+    monkeypatch.setattr(runner, "run_scenario", lambda name, *_: runner.Result(name, left.pop(0), 1.0, log=str(log)))
+    assert runner.main([*words, "x"]) == status
+    assert left == []
+    shown = capsys.readouterr()
+    assert "no route" in shown.err
+    assert "exit status 2" in shown.err
+    assert "PLAY" not in shown.err
+    assert [line.split()[1] for line in shown.out.splitlines() if line.startswith("x ")] == ends
+
+
+def test_a_log_that_names_no_error_is_shown_by_its_end(tmp_path):
+    log = tmp_path / "molecule.log"
+    log.write_text("one\ntwo\nthree\n", encoding="utf-8")
+    assert runner.read_errors(log, 2) == "two\nthree"
+    assert runner.read_errors(tmp_path / "absent") == ""
+
+
 @pytest.fixture(scope="module")
 def sites():
     folder = str(runner.SCENARIOS / "shared")

@@ -16,7 +16,7 @@
 # PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS='-k image' the tests. PIP_* and UV_* are read by pip and uv.
 
 .POSIX:
-.PHONY: install dev lint test test-fast coverage scenarios molecule engine browser prometheus gpu bench dist collection man site docs clean \
+.PHONY: install dev lint test test-fast coverage scenarios molecule engine browser prometheus ray gpu bench dist collection man site docs clean \
 	lint-python lint-types lint-layers lint-data lint-dockerfiles lint-yaml lint-ansible lint-shell lint-spelling
 
 BIN = .venv/bin
@@ -51,7 +51,7 @@ $(DEVELOPMENT): pyproject.toml tools/venv.sh
 
 # A finding of a linter does not hide what the tests say, nor these what the scenarios say: all run, any fails the whole.
 # The tests run beside the others, one process a core, and are shown behind them: the summary of pytest ends the output.
-test: $(DEVELOPMENT) engine browser prometheus
+test: $(DEVELOPMENT) engine browser prometheus ray
 	@$(BYTECODE) $(BIN)/python tools/gate.py '$(MAKE) -k lint' '$(MAKE) scenarios' -- $(PYTEST) $(PYTEST_ARGS)
 
 # What needs no engine, index, server or playbook, and answers soonest. It decides nothing: `make test` does.
@@ -115,6 +115,13 @@ browser:
 	@sh tools/browser.sh || { \
 		echo 'no browser (see above): the browser tests will be skipped' >&2; \
 		[ "$$PROVISION_REQUIRE_BROWSER" != 1 ]; \
+	}
+
+# So do the tests of Ray clusters; PROVISION_REQUIRE_RAY=1 makes that a failure.
+ray: $(DEVELOPMENT)
+	@sh tools/ray.sh || { \
+		echo 'no Ray (see above): the tests of Ray clusters will be skipped' >&2; \
+		[ "$$PROVISION_REQUIRE_RAY" != 1 ]; \
 	}
 
 # So do the tests of alerts; PROVISION_REQUIRE_PROMETHEUS=1 makes that a failure.

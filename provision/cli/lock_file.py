@@ -43,8 +43,15 @@ def subject_of(stack: Stack) -> Subject:
         driver_branch=stack.driver.recommended_branch,
         gpus=stack.gpus,
         libraries=_libraries(stack.nccl, stack.frameworks),
+        ray=_ray(stack),
         node_drivers={profile.os: profile.driver.version for profile in profiles if profile.driver is not None},
     )
+
+
+def _ray(stack: Stack) -> str | None:
+    """Return the version of Ray in an image, where its packages are locked."""
+    packages = stack.image.packages if stack.image is not None else ()
+    return next((str(package.version) for package in packages if package.name == "ray"), None)
 
 
 def _is_stack(text: str) -> bool:

@@ -21,6 +21,7 @@ class Subject:
         driver_branch: Branch to install where one may choose.
         gpus: Names of the GPUs asked for.
         libraries: Library → version without local part: ``nccl``, ``torch``, ``tensorflow``, ``jax``.
+        ray: Version of Ray in the image; ``None`` where the lock names none.
         node_drivers: System → driver that gpu-node.yml installs there; empty for the lock of an image.
     """
 
@@ -31,4 +32,5 @@ class Subject:
     driver_branch: str | None = None
     gpus: tuple[str, ...] = ()
     libraries: Mapping[str, str] = NOTHING
+    ray: str | None = None
     node_drivers: Mapping[str, str] = NOTHING

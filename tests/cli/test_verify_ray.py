@@ -1,7 +1,7 @@
-"""Nodes of a Ray cluster: a real one of three raylets, where Ray is installed, and a stand-in for what goes wrong.
+"""Ray: real clusters of several raylets, where Ray is installed, and a stand-in for what goes wrong.
 
-Ray is no dependency of the tests, for it takes 214 MB. `pip install ray` into any environment and put its `bin` on the
-PATH: the cluster takes about a minute of one processor and 1.5 GB of memory.
+Ray is no dependency of the tests, for it takes 214 MB. `make ray` installs it into .build/ray; one on the PATH comes
+before that. The clusters take about a minute of one processor and 1.5 GB of memory.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import select
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,20 +22,24 @@ from provision.errors import MissingDependencyError, UsageError
 from provision.probe.transports import Node, ray
 
 CLUSTER = Path(__file__).parents[1] / "ray_cluster.py"
+OWN = Path(__file__).parents[2] / ".build/ray/bin"
+RAY = shutil.which("ray") or shutil.which("ray", path=str(OWN))
+PYTHON = Path(RAY).resolve().with_name("python") if RAY else None
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": ""}
 START_SECONDS = 180
 WHO = b'echo "$STANDIN_NODE:$CUDA_VISIBLE_DEVICES"\n'
-needs_ray = pytest.mark.skipif(
-    shutil.which("ray") is None, reason="Ray is not on the PATH: `pip install ray` in any environment, and add its bin"
-)
+needs_ray = pytest.mark.skipif(RAY is None, reason="Ray is neither on the PATH nor in .build/ray: `make ray`")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """Yield the address of a real cluster: a head, and two nodes with two and four GPUs that are a count alone."""
-    python = Path(str(shutil.which("ray"))).resolve().with_name("python")
-    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": ""}
     with subprocess.Popen(
-        [python, CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        [str(PYTHON), CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | QUIET,
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -53,6 +58,7 @@ def cluster() -> Iterator[str]:
 @pytest.fixture
 def address(cluster: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("RAY_ADDRESS", cluster)
+    monkeypatch.setenv("PATH", f"{Path(str(PYTHON)).parent}:{os.environ['PATH']}")
     return cluster
 
 
@@ -69,7 +75,6 @@ def test_each_node_is_asked_in_a_task_with_all_its_gpus(address: str) -> None:
 def test_a_node_whose_gpus_are_in_use_is_no_pass_and_holds_up_no_other(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    python = Path(str(shutil.which("ray"))).resolve().with_name("python")
     # Four GPUs are on one node alone, so that the task is there.
     holds = (
         "import ray, sys; ray.init(log_to_driver=False)\n"
@@ -77,7 +82,7 @@ def test_a_node_whose_gpus_are_in_use_is_no_pass_and_holds_up_no_other(
         "ray.wait([task], timeout=5); print('held', flush=True); sys.stdin.read(); ray.cancel(task, force=True)"
     )
     with subprocess.Popen(
-        [python, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [str(PYTHON), "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as job:
         assert job.stdout is not None
         assert job.stdout.readline() == b"held\n"
@@ -102,6 +107,58 @@ def test_verify_gives_each_node_its_verdict(address: str, provision) -> None:
     one = rows[0]["target"]
     answer = provision("verify", one, "--via", "ray", "--only", "gpu", "--json")
     assert [row["target"] for row in answer.document["result"]["targets"]] == [one]
+
+
+# What `provision cluster --ray-up` writes, as Ray itself reads it
+
+
+POLICY = """\
+minimum = 0
+maximum = 2
+metric = "queue"
+idle_after_seconds = 6
+"""
+READ = """
+    import sys, yaml
+    from ray.autoscaler._private.util import prepare_config, validate_config
+    document = yaml.safe_load(open(sys.argv[1]))
+    validate_config(prepare_config(document))
+    print("taken")
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path, provision) -> Path:
+    """Write a Ray cluster of two machines at most; return its file for `ray up`."""
+    (tmp_path / "policy.toml").write_text(POLICY, encoding="utf-8")
+    words = ["--torch", "2.8", "--gpu", "h100-sxm5-80gb", "--with", "ray", "--image", "registry.example/team/ray:1"]
+    words += ["--runner", "raycluster"]
+    words += ["--gpus", "8", "--policy", str(tmp_path / "policy.toml"), "--ray-up", "aws/p5.48xlarge/us-east-1"]
+    answer = provision("cluster", *words, "-o", str(tmp_path / "cluster"))
+    assert answer.code == 0, answer.err
+    assert "takes minimum, maximum and idle_after_seconds" in answer.err
+    return tmp_path / "cluster/ray-up.yaml"
+
+
+def run_in_ray(program: str, file: Path, seconds: float) -> list[str]:
+    done = subprocess.run(
+        [str(PYTHON), "-c", textwrap.dedent(program), str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+        env=os.environ | QUIET | {"PATH": f"{Path(str(PYTHON)).parent}:{os.environ['PATH']}"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()
+
+
+@needs_ray
+def test_ray_takes_the_file_and_refuses_one_with_another_key(written: Path) -> None:
+    assert run_in_ray(READ, written, 60)[-1] == "taken"
+    written.write_text(written.read_text(encoding="utf-8") + "gpus: 8\n", encoding="utf-8")
+    with pytest.raises(AssertionError, match="gpus"):
+        run_in_ray(READ, written, 60)
 
 
 # What goes wrong, with a stand-in

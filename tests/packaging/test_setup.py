@@ -186,7 +186,14 @@ case "$0 $*" in *{failing or "nothing"}*) exit 1 ;; esac
     (tmp_path / "tools").mkdir()
     for name in ("Makefile", "tools/gate.py"):
         shutil.copy(ROOT / name, tmp_path / name)
-    for name in ("tools/engine.sh", "tools/browser.sh", "tools/prometheus.sh", "tools/lint.sh", "tools/venv.sh"):
+    for name in (
+        "tools/engine.sh",
+        "tools/browser.sh",
+        "tools/prometheus.sh",
+        "tools/ray.sh",
+        "tools/lint.sh",
+        "tools/venv.sh",
+    ):
         (tmp_path / name).write_text(stand_in)
     (tmp_path / "pyproject.toml").touch()
     for name in (*LINTERS, "python"):

@@ -113,8 +113,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     service = parser.add_argument_group("service (--runner deployment)")
     add_value(service, "--port", "N", "port it listens on (default: 8000)", whole("--port", 0))
     add_value(service, "--warm-up", "PATH[ JSON]", "request that it must answer before it counts as ready")
-    add_value(service, "--autoscale", "FEWEST:MOST", "scale the number of Pods by GPU utilisation")
+    add_value(service, "--autoscale", "FEWEST:MOST", "scale the number of Pods by GPU utilisation; also for Ray")
     add_value(service, "--prometheus", "URL", "Prometheus server with the utilisation")
+    ray = parser.add_argument_group("Ray (--runner rayjob, raycluster, rayservice)")
+    add_value(ray, "--policy", "FILE", "scaling policy whose bounds and idle time the autoscaler takes", parse_path)
+    add_value(ray, "--ray-up", "INSTANCE", "also write ray-up.yaml for this machine (`aws/p5.48xlarge/us-east-1`)")
     out = parser.add_argument_group("output")
     add_value(out, "--output", "DIR", "output folder", parse_path, short="-o", dest="folder")
     add_switch(out, "--check", "write nothing; exit with 8 if a file differs")
@@ -150,8 +153,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
         raise UsageError(
             "--context has no effect without --server-dry-run", hints=("leave it out, or ask the cluster",)
         )
-    chosen = _options(options)
     matrix = read_matrix(options)
+    chosen = _options(options, matrix, output)
     subject = read_stack(options, "cluster", matrix, output)
     files = render_cluster(subject, _with_variables(chosen, options, subject, matrix, output), matrix)
     _refuse_idle(options)
@@ -215,9 +218,13 @@ def _judged_text(item: Judged) -> str:
     return "\n".join([said, *(f"  {line}" for line in item.because)])
 
 
-def _options(options: argparse.Namespace) -> ClusterOptions:
+def _options(options: argparse.Namespace, matrix: Matrix, output: Output) -> ClusterOptions:
     from provision.generate.cluster import options as grammar
 
+    scale = None if options.autoscale is None else grammar.parse_scale(options.autoscale)
+    idle_seconds = None
+    if options.policy is not None:
+        scale, idle_seconds = _read_policy(options, scale, matrix, output)
     return grammar.ClusterOptions(
         owner=options.driver_owner,
         system=options.node_os,
@@ -250,9 +257,35 @@ def _options(options: argparse.Namespace) -> ClusterOptions:
         priority=options.priority,
         port=8000 if options.port is None else options.port,
         warm_up=None if options.warm_up is None else grammar.parse_warm_up(options.warm_up),
-        scale=None if options.autoscale is None else grammar.parse_scale(options.autoscale),
+        scale=scale,
+        idle_seconds=idle_seconds,
+        machine=None if options.ray_up is None else grammar.parse_machine(options.ray_up),
         prometheus=options.prometheus,
     )
+
+
+def _read_policy(
+    options: argparse.Namespace, scale: tuple[int, int] | None, matrix: Matrix, output: Output
+) -> tuple[tuple[int, int], int]:
+    """Return fewest and most workers, and after how many idle seconds one goes, of a policy.
+
+    Raises:
+        UsageError: It cannot be read, or --autoscale is there too.
+    """
+    from provision.cli.policy_file import load_policy
+
+    if scale is not None:
+        raise UsageError(
+            "--policy and --autoscale exclude each other",
+            because=("both say how many workers there are",),
+            hints=("leave one of the two out",),
+        )
+    policy = load_policy(options.policy, {}, matrix)
+    output.note(
+        f"of {shown(str(options.policy))} the autoscaler takes minimum, maximum and idle_after_seconds; "
+        "it adds workers for tasks that wait, and takes idle ones away"
+    )
+    return (policy.minimum, policy.maximum), round(policy.idle_after_seconds)
 
 
 def _judge_files(options: argparse.Namespace, output: Output) -> int:

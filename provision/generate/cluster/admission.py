@@ -628,6 +628,58 @@ def _ray_closed(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
             )
 
 
+@_rule("ray-autoscaler")
+def _ray_autoscaler(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
+    """It runs beside the head, asks the API server for workers, and sets how many there are."""
+    way_out = "write both from one request, with --autoscale"
+    ports = {int(port) for port in bundle.facts("api_ports")}
+    for ray in bundle.of("RayCluster", "RayJob", "RayService"):
+        spec = next(
+            (part for key in ("rayClusterSpec", "rayClusterConfig") if (part := table(ray.body, "spec", key))),
+            table(ray.body, "spec"),
+        )
+        is_scaled = spec.get("enableInTreeAutoscaling") is True
+        for group in items(spec, "workerGroupSpecs"):
+            least, most = (number(group.get(key)) for key in ("minReplicas", "maxReplicas"))
+            begin = number(group.get("replicas"))
+            if None not in (least, most, begin) and not float(least or 0) <= float(begin or 0) <= float(most or 0):
+                yield (
+                    ray.path,
+                    f"{ray} begins with {begin:g} workers, and its bounds are {least:g} and {most:g}",
+                    "begin with the fewest",
+                )
+            if least != most and not is_scaled:
+                yield ray.path, f"{ray} has bounds, and enableInTreeAutoscaling is off: nothing scales it", way_out
+        if not is_scaled:
+            continue
+        if at(spec, "headGroupSpec", "template", "spec", "automountServiceAccountToken") is False:
+            yield ray.path, f"the head of {ray} has no account by which its autoscaler could ask for workers", way_out
+        if bundle.fact("queue_label") in ray.labels:
+            yield (
+                ray.path,
+                f"{ray} waits in a queue of Kueue, which refuses a cluster that its autoscaler changes",
+                "leave --kueue or --autoscale out",
+            )
+        closed = [
+            item
+            for item in bundle.of("NetworkPolicy")
+            if item.space == ray.space and "Egress" in words(item.body, "spec", "policyTypes")
+        ]
+        opened = {
+            port.get("port")
+            for item in closed
+            for rule in items(item.body, "spec", "egress")
+            if not items(rule, "to")
+            for port in items(rule, "ports")
+        }
+        if closed and not ports <= opened:
+            yield (
+                ray.path,
+                f"the autoscaler of {ray} asks the API server, and {closed[0]} lets it reach nobody",
+                "open its ports to the head, as --tenant does with --autoscale",
+            )
+
+
 @_rule("account")
 def _account(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
     """Rights that lead to a role or an account which is not there are given to nobody."""

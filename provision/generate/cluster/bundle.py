@@ -117,7 +117,7 @@ class Bundle:
                 self.listed.append((path, words(body, "resources")))
             elif isinstance(kind, str):
                 self.objects.append(self._object(path, kind, body))
-            elif "services" not in body:
+            elif "services" not in body and "cluster_name" not in body:
                 self.values, self.values_path = dict(body), path
 
     def _object(self, path: str, kind: str, body: Mapping[str, Any]) -> Object:

@@ -21,6 +21,7 @@ __all__ = [
     "Tenant",
     "WarmUp",
     "parse_existing",
+    "parse_machine",
     "parse_node_class",
     "parse_rdma",
     "parse_scale",
@@ -107,7 +108,9 @@ class ClusterOptions:
         priority: Its priority class.
         port: Of a service.
         warm_up: Its first request.
-        scale: Fewest and most Pods of a service.
+        scale: Fewest and most Pods of a service, or workers of a Ray cluster.
+        idle_seconds: After how long without work a worker of a Ray cluster is taken away; absent, Ray decides.
+        machine: Provider, type and region of the machines that `ray up` makes nodes of.
         prometheus: Address of the server that says how busy a service is.
 
     Raises:
@@ -147,6 +150,8 @@ class ClusterOptions:
     port: int = 8000
     warm_up: WarmUp | None = None
     scale: tuple[int, int] | None = None
+    idle_seconds: int | None = None
+    machine: tuple[str, str, str] | None = None
     prometheus: str | None = None
 
     @property
@@ -281,6 +286,27 @@ class ClusterOptions:
                 because=("Ray Serve has a health check of its own",) if self.runner == "rayservice" else (),
                 hints=("leave it out",),
             )
+        if self.runner in RAY:
+            self._check_ray()
+            return
+        if self.machine is not None:
+            raise UsageError(
+                "--ray-up is about `--runner raycluster`",
+                because=("it writes what `ray up` starts a cluster of machines by",),
+                hints=("leave it out",),
+            )
+        if self.idle_seconds is not None:
+            raise UsageError(
+                "--policy is about a Ray cluster",
+                because=("a service is scaled by its own load, as `--autoscale` says",),
+                hints=("use `provision fleet policy --render k8s` for its other values", "or leave it out"),
+            )
+        if self.scale is not None and self.scale[0] == 0:
+            raise UsageError(
+                f"--autoscale 0:{self.scale[1]} may leave no Pod",
+                because=("without a Pod there is nothing whose load could be seen",),
+                hints=(f"write `--autoscale 1:{self.scale[1]}`",),
+            )
         if (self.scale is None) != (self.prometheus is None):
             raise UsageError(
                 "--autoscale and --prometheus go together",
@@ -289,8 +315,8 @@ class ClusterOptions:
             )
         if self.scale is not None and self.runner != "deployment":
             raise UsageError(
-                "--autoscale is about a service of --runner deployment",
-                because=("a training has as many Pods as it starts with, and Ray scales by itself",),
+                "--autoscale is about a service of --runner deployment, or a Ray cluster",
+                because=("a training has as many Pods as it starts with",),
                 hints=("leave it out",),
             )
         if self.scale is not None and self.cluster is None:
@@ -298,6 +324,34 @@ class ClusterOptions:
                 "--autoscale needs --monitoring",
                 because=("it depends on GPU utilisation, and nothing would measure that",),
                 hints=("name the cluster, as in `--monitoring prod`",),
+            )
+
+    def _check_ray(self) -> None:
+        if self.prometheus is not None:
+            raise UsageError(
+                "--prometheus has no effect on a Ray cluster",
+                because=("Ray's autoscaler goes by the tasks that wait and the workers that are idle",),
+                hints=("leave it out",),
+            )
+        if self.scale is not None and self.is_queued:
+            raise UsageError(
+                "--autoscale and --kueue exclude each other for a Ray cluster",
+                because=(
+                    "Kueue admits a cluster of a fixed size, and refuses Ray's autoscaler unless that is turned on",
+                ),
+                hints=("leave one of the two out",),
+            )
+        if self.scale is not None and self.nodes != 1:
+            raise UsageError(
+                f"--nodes {self.nodes} has no effect with --autoscale {self.scale[0]}:{self.scale[1]}",
+                because=("the cluster begins with the fewest",),
+                hints=("leave one of the two out",),
+            )
+        if self.machine is not None and self.runner != "raycluster":
+            raise UsageError(
+                "--ray-up is about `--runner raycluster`",
+                because=("`ray up` starts a cluster that jobs are submitted to",),
+                hints=("leave it out",),
             )
 
 
@@ -391,16 +445,30 @@ def parse_scale(text: str) -> tuple[int, int]:
     """Read ``FEWEST:MOST``.
 
     Raises:
-        UsageError: It is none, or no Pod would be left to measure.
+        UsageError: It is none.
     """
     found = re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", text, re.ASCII)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+    if found is None or not int(found[1]) <= int(found[2]) or not int(found[2]):
         raise UsageError(
             f"--autoscale {text[:80]!a} is not FEWEST:MOST",
-            because=("without a Pod there is nothing whose load could be seen",) if text.startswith("0:") else (),
             hints=("write it as in `--autoscale 1:8`",),
         )
     return int(found[1]), int(found[2])
+
+
+def parse_machine(text: str) -> tuple[str, str, str]:
+    """Read ``PROVIDER/TYPE`` or ``PROVIDER/TYPE/REGION``; the region is empty where none is named.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    found = re.fullmatch(r"([a-z]{2,16})/([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?:/([a-z0-9-]{2,40}))?", text, re.ASCII)
+    if found is None:
+        raise UsageError(
+            f"--ray-up {text[:80]!a} is not PROVIDER/TYPE/REGION",
+            hints=("write it as in `--ray-up aws/p5.48xlarge/us-east-1`",),
+        )
+    return found[1], found[2], found[3] or ""
 
 
 def _choice(flag: str, value: str | None, choices: tuple[Any, ...]) -> None:

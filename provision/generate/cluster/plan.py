@@ -16,7 +16,7 @@ from provision.generate.cluster.devices import (
     find_products,
     resource_name,
 )
-from provision.generate.cluster.options import SERVING, ClusterOptions, Tenant
+from provision.generate.cluster.options import RAY, SERVING, ClusterOptions, Tenant
 from provision.generate.cluster.owner import Ownership, decide_owner
 from provision.generate.subject import Subject
 from provision.generate.tuning import Situation, container_variables
@@ -127,6 +127,8 @@ def make_plan(subject: Subject, options: ClusterOptions, matrix: Matrix) -> Plan
         warnings.append(
             f"gpu-node.yml cuts the GPUs, not these files: set `gpu_mig_profile: {layout.name}` for the nodes"
         )
+    if options.runner in RAY and options.has_work and subject.ray is None:
+        warnings.append("no version of Ray is locked: the image must have it, as with `provision image --with ray`")
     return Plan(
         subject=subject,
         options=options,

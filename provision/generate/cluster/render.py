@@ -16,7 +16,7 @@ from provision.generate.cluster.plan import Plan, make_plan
 from provision.generate.cluster.plugin import plugin_manifests
 from provision.generate.cluster.pod import claim_template
 from provision.generate.cluster.queues import queue_objects
-from provision.generate.cluster.ray import ray_objects
+from provision.generate.cluster.ray import ray_objects, ray_up
 from provision.generate.cluster.serving import service_objects
 from provision.generate.cluster.shapes import shape_of
 from provision.generate.cluster.tenant import tenant_manifests
@@ -31,6 +31,7 @@ from provision.records import record
 __all__ = ["ClusterFiles", "render_cluster"]
 
 _VALUES, _COMPOSE, _ALL = "gpu-operator-values.yaml", "compose.yaml", "kustomization.yaml"
+_RAY_UP = "ray-up.yaml"
 
 
 @record
@@ -91,6 +92,8 @@ def render_cluster(subject: Subject, options: ClusterOptions, matrix: Matrix) ->
         ]
     if options.script and options.runner not in RAY | SERVING:
         files[_COMPOSE] = [compose_file(plan)]
+    if options.machine is not None:
+        files[_RAY_UP] = [ray_up(plan)]
     needed = {
         matrix.shapes[name].component for rows in objects.values() for row in rows if (name := shape_of(row, matrix))
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from provision.generate.cluster.options import RAY, Tenant
-from provision.generate.cluster.plan import Plan
+from provision.generate.cluster.plan import FILE, Plan
 
 __all__ = ["tenant_manifests"]
 
@@ -65,6 +65,12 @@ def tenant_manifests(tenant: Tenant, plan: Plan) -> list[dict[str, Any]]:
         operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": plan.entries("ray_operator_label")}}
         ports = [{"protocol": "TCP", "port": int(port)} for port in plan.entries("ray_ports").values()]
         documents.append(_policy(name, "ray-operator", {"ingress": [{"from": [operator], "ports": ports}]}, None))
+        if plan.options.scale is not None:
+            # No selector stands for the API server, so that its ports are opened to every address.
+            api = [{"protocol": "TCP", "port": int(port)} for port in plan.matrix.setting(FILE, "api_ports").values]
+            policy = _policy(name, "ray-autoscaler", None, {"egress": [{"ports": api}]})
+            policy["spec"]["podSelector"] = {"matchLabels": plan.entries("ray_head_label")}
+            documents.append(policy)
     return documents
 
 

@@ -61,6 +61,7 @@ RAY = ClusterOptions(
     gpus=4,
     tenants=(Tenant(name="lab", gpus=9),),
 )
+SCALED = replace(RAY, name="scaled", runner="raycluster", script=(), nodes=1, scale=(0, 2), idle_seconds=300)
 TRAINER = ClusterOptions(image=IMAGE, name="tune", runner="trainjob", script=("train.py",), nodes=2, gpus=4)
 RDMA = replace(TRAIN, rdma=("rdma/hca", 1))
 HEALTH = ClusterOptions(image=IMAGE, name="check", has_health=True)
@@ -72,6 +73,7 @@ BUNDLES = {
     "shared": SHARED,
     "claimed": CLAIMED,
     "ray": RAY,
+    "scaled ray": SCALED,
     "trainer": TRAINER,
     "rdma": RDMA,
     "nodes": replace(SHARED, owner="node"),
@@ -129,9 +131,17 @@ def terms(files: Files, kind: str) -> dict[str, Any]:
     return found
 
 
+def workers(files: Files) -> dict[str, Any]:
+    found: dict[str, Any] = get(files, "RayCluster")["spec"]["workerGroupSpecs"][0]
+    return found
+
+
+def without(files: Files, path: str, name: str) -> None:
+    files[path][:] = [row for row in files[path] if row["metadata"]["name"] != name]
+
+
 def _policy(files: Files) -> None:
-    rows = files["tenant-lab.yaml"]
-    rows[:] = [row for row in rows if row["metadata"]["name"] != "ray-operator"]
+    without(files, "tenant-lab.yaml", "ray-operator")
 
 
 def _unlabelled(files: Files) -> None:
@@ -486,6 +496,38 @@ TABLE: list[tuple[str, str, Change, tuple[str, ...]]] = [
     ("two-ways", "nodes", _claiming, ("Job default/slice-verify claims GPUs", "DaemonSet kube-system/")),
     ("two-ways", "train", _plugin_beside, ("DaemonSet kube-system/plugin", "offers as well")),
     ("ray-closed", "ray", _policy, ("RayJob lab/ray is asked by its operator on port 8265", "NetworkPolicy lab/deny")),
+    (
+        "ray-autoscaler",
+        "scaled ray",
+        lambda f: workers(f).update(replicas=3),
+        ("RayCluster lab/scaled begins with 3 workers", "bounds are 0 and 2"),
+    ),
+    (
+        "ray-autoscaler",
+        "scaled ray",
+        lambda f: get(f, "RayCluster")["spec"].pop("enableInTreeAutoscaling"),
+        ("nothing scales it",),
+    ),
+    (
+        "ray-autoscaler",
+        "scaled ray",
+        lambda f: get(f, "RayCluster")["spec"]["headGroupSpec"]["template"]["spec"].update(
+            automountServiceAccountToken=False
+        ),
+        ("no account",),
+    ),
+    (
+        "ray-autoscaler",
+        "scaled ray",
+        lambda f: get(f, "RayCluster")["metadata"]["labels"].update({"kueue.x-k8s.io/queue-name": "lab"}),
+        ("queue of Kueue",),
+    ),
+    (
+        "ray-autoscaler",
+        "scaled ray",
+        lambda f: without(f, "tenant-lab.yaml", "ray-autoscaler"),
+        ("asks the API server", "NetworkPolicy lab/deny"),
+    ),
     ("listed", "train", lambda f: f.pop("verify.yaml"), ("lists verify.yaml, which is not there",)),
     (
         "listed",

@@ -12,6 +12,7 @@ from provision.generate.cluster.options import (
     Tenant,
     WarmUp,
     parse_existing,
+    parse_machine,
     parse_node_class,
     parse_rdma,
     parse_scale,
@@ -84,6 +85,13 @@ def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
         ({"scale": (1, 2)}, "--prometheus"),
         ({"prometheus": "http://a"}, "--autoscale"),
         ({"scale": (1, 2), "prometheus": "http://a"}, "--runner deployment"),
+        ({"scale": (0, 2), "prometheus": "http://a", "runner": "deployment"}, "no Pod"),
+        ({"machine": ("aws", "a", "")}, "--runner raycluster"),
+        ({"machine": ("aws", "a", ""), "runner": "rayjob"}, "--runner raycluster"),
+        ({"idle_seconds": 60, "scale": (1, 2)}, "--policy"),
+        ({"scale": (0, 2), "runner": "rayjob", "prometheus": "http://a"}, "--prometheus"),
+        ({"scale": (0, 2), "runner": "rayjob", "nodes": 2}, "--nodes 2"),
+        ({"scale": (0, 2), "runner": "rayjob", "is_queued": True, "tenants": (Tenant(name="a", gpus=1),)}, "--kueue"),
         ({"mig_strategy": "mixed", "mig_profile": "9g.1tb"}, "MIG profile"),
         ({"script": ("train.py",)}, "--image"),
         ({"shm_gib": 8, "memory_gib": 8}, "--shm-gib"),
@@ -116,6 +124,9 @@ def test_flags_with_two_parts_are_read() -> None:
     assert parse_volume("datasets=/data") == ("datasets", "/data")
     assert parse_existing("Secret/hub-token") == "Secret/hub-token"
     assert parse_scale("1:8") == (1, 8)
+    assert parse_scale("0:8") == (0, 8)
+    assert parse_machine("aws/p5.48xlarge/us-east-1") == ("aws", "p5.48xlarge", "us-east-1")
+    assert parse_machine("aws/p5.48xlarge") == ("aws", "p5.48xlarge", "")
     assert parse_warm_up("/health") == WarmUp(path="/health")
     assert parse_warm_up('/v1/chat {"a": 1}') == WarmUp(path="/v1/chat", body='{"a": 1}')
 
@@ -133,7 +144,8 @@ def test_flags_with_two_parts_are_read() -> None:
         (parse_existing, "hub-token"),
         (parse_existing, "Secret/Hub"),
         (parse_scale, "8"),
-        (parse_scale, "0:8"),
+        (parse_scale, "0:0"),
+        (parse_machine, "p5.48xlarge"),
         (parse_scale, "8:1"),
         (parse_warm_up, "health"),
         (parse_warm_up, "/a\n/b"),

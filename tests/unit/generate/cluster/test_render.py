@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from provision.errors import UnknownError, UsageError
+from provision.errors import ProvisionError, UnknownError, UsageError
 from provision.generate.cluster.options import ClusterOptions, Tenant, WarmUp
 from provision.generate.cluster.render import ClusterFiles, render_cluster
 from provision.generate.cluster.shapes import find_faults, shape_of
@@ -54,6 +54,7 @@ CASES = {
     "rayjob": replace(FULL, runner="rayjob"),
     "raycluster": replace(FULL, runner="raycluster", script=()),
     "rayservice": replace(FULL, runner="rayservice", script=("app:deployment",)),
+    "scaled ray": replace(FULL, runner="raycluster", script=(), nodes=1, scale=(0, 2), idle_seconds=600),
     "service": SERVED,
 }
 WATCHED = {
@@ -142,7 +143,7 @@ def test_every_flag_adds_its_kinds_and_no_others(name: str, image_lock: Subject,
         "TrainJob": name == "trainjob",
         "TrainingRuntime": name == "trainjob",
         "RayJob": name == "rayjob",
-        "RayCluster": name == "raycluster",
+        "RayCluster": name in ("raycluster", "scaled ray"),
         "RayService": name == "rayservice",
         "Deployment": name in ("service", "scaled"),
         "Service": name in ("service", "scaled"),
@@ -343,6 +344,69 @@ def test_ray_is_heard_by_its_operator_and_another_tenant_is_not(image_lock: Subj
     files = render_cluster(image_lock, CASES["rayjob"], matrix)
     opened = [row for row in documents(files) if row["metadata"]["name"] == "ray-operator"]
     assert [row["metadata"]["namespace"] for row in opened] == ["vision"]
+
+
+def test_ray_scales_within_bounds_and_knows_its_version(image_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(replace(image_lock, ray="2.60.0"), CASES["scaled ray"], matrix)
+    spec = load(files, "ray.yaml")["spec"]
+    assert (spec["rayVersion"], spec["enableInTreeAutoscaling"]) == ("2.60.0", True)
+    assert spec["autoscalerOptions"]["idleTimeoutSeconds"] == 600
+    (group,) = spec["workerGroupSpecs"]
+    assert [group[key] for key in ("replicas", "minReplicas", "maxReplicas")] == [0, 0, 2]
+    assert spec["headGroupSpec"]["template"]["spec"]["automountServiceAccountToken"] is True
+    assert files.warnings == ()
+    fixed = load(render_cluster(image_lock, CASES["raycluster"], matrix), "ray.yaml")["spec"]
+    assert not {"rayVersion", "enableInTreeAutoscaling", "autoscalerOptions"} & set(fixed)
+
+
+def test_the_image_of_a_ray_cluster_must_have_ray(image_lock: Subject, matrix: Matrix) -> None:
+    (said,) = render_cluster(image_lock, CASES["raycluster"], matrix).warnings
+    assert "--with ray" in said
+
+
+UP = replace(FULL, runner="raycluster", script=(), nodes=1, scale=(1, 4), idle_seconds=600)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        ("aws", "p5.48xlarge", "us-east-1"),
+        ("azure", "Standard_ND96isr_H100_v5", ""),
+        ("gcp", "a3-highgpu-8g", "us-central1"),
+    ],
+)
+def test_ray_up_takes_what_is_written_for_machines(
+    machine: tuple[str, str, str], image_lock: Subject, matrix: Matrix
+) -> None:
+    """Ray itself reads such a file in tests/cli/test_verify_ray.py."""
+    options = replace(UP, tenants=(Tenant(name="vision", gpus=32),), machine=machine)
+    files = render_cluster(one_model(image_lock), options, matrix)
+    document = load(files, "ray-up.yaml")
+    assert "ray-up.yaml" not in files.applied
+    assert document["docker"]["image"] == IMAGE
+    worker = document["available_node_types"]["gpu"]
+    assert (worker["min_workers"], worker["max_workers"], document["max_workers"]) == (1, 4, 4)
+    assert (worker["resources"], document["idle_timeout_minutes"]) == ({"GPU": 8}, 10)
+    assert machine[1] in str(worker["node_config"])
+    assert "pip install" not in str(document)
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (("tencent", "GN7.2XLARGE32", ""), "starts no machines of tencent"),
+        (("aws", "p9.48xlarge", ""), "no aws p9.48xlarge is known"),
+        (("aws", "p4d.24xlarge", "us-east-1"), "the lock is for h100-sxm5-80gb"),
+        (("aws", "p5.4xlarge", ""), "p5.4xlarge has 1 GPUs, and --gpus says 8"),
+    ],
+)
+def test_ray_up_gets_no_machine_that_is_another(
+    machine: tuple[str, str, str], said: str, image_lock: Subject, matrix: Matrix
+) -> None:
+    with pytest.raises(ProvisionError, match=said):
+        render_cluster(
+            one_model(image_lock), replace(UP, tenants=(Tenant(name="vision", gpus=32),), machine=machine), matrix
+        )
 
 
 def test_locked_memory_needs_a_namespace_that_lets_it(image_lock: Subject, matrix: Matrix) -> None:

@@ -172,10 +172,16 @@ def extras_page() -> str:
         ]
         read = sum(bool(row.sm or row.sm_aarch64) for row in rows)
         paired.append((name, len(rows), span(row.version for row in rows), span(torches), read or ""))
-    prebuilt = []
+    prebuilt: dict[tuple[str, str], list[Any]] = {}
     for row in matrix.rows("prebuilt.toml", "release"):
-        cuda = ", ".join(row.cuda or sorted(set(" ".join(row.builds.values()).split())))
-        prebuilt.append((row.package, row.version, cuda, span(row.pythons), ", ".join(row.machines)))
+        prebuilt.setdefault((row.package, row.version), []).append(row)
+    wheels = []
+    for (package, version), alike in prebuilt.items():
+        cuda = alike[-1].cuda or sorted(set(" ".join(alike[-1].builds.values()).split()))
+        torches = [torch for torch, pythons in alike[-1].pythons.items() if pythons]
+        machines = [machine for row in reversed(alike) for machine in row.machines]
+        count = sum(len(row.sha256) for row in alike)
+        wheels.append((package, version, ", ".join(cuda), span(torches), ", ".join(machines), count or ""))
     needs = [
         (row.id, row.version, ", ".join(system_packages(matrix, [row.id], "debian12")), "yes" if row.is_source else "")
         for row in matrix.rows("system_libraries.toml", "need")
@@ -204,7 +210,8 @@ def extras_page() -> str:
             "keeps the list fresh.",
             "",
             "Of packages that cannot do without the code for GPUs in their wheels its targets are read from that",
-            "code, of as many releases as the last column says. A GPU that neither a target nor text for the driver's",
+            "code, of as many releases as the last column says; mamba-ssm and causal-conv1d state theirs in",
+            "`setup.py`, where no variable changes them. A GPU that neither a target nor text for the driver's",
             "compiler serves is not given such a release, nor one that pins it: an older or newer one is tried, and",
             "where none is left the answer is no. Of torchao and torchcodec, which go on without, a warning says so,",
             "and where the wheel for a machine has no such code at all. What runs kernels of Triton goes with a GPU",
@@ -217,12 +224,13 @@ def extras_page() -> str:
             "## Wheels beside the package index",
             "",
             "What a project publishes with its releases, for one PyTorch, CUDA, C++ ABI and Python each;",
-            "`compat/prebuilt.toml` has the addresses. Facts have the hash of few: where the address answers,",
-            "`provision image` downloads the wheel that fits, locks it by its hash, and nothing is compiled. Where it",
-            "does not, and with `--offline`, the package is compiled, and a warning names the wheel. A build that",
+            "`compat/prebuilt.toml` has the addresses. Where the address answers, `provision image` locks the wheel",
+            "that fits by its hash, and nothing is compiled. Facts have the hashes of the wheels in the last column,",
+            "of which only the metadata is read; another one is downloaded. Where the address does not answer, and",
+            "with `--offline`, the package is compiled, and a warning names the wheel. A build that",
             "looks for such a wheel by itself is told not to: only what is locked gets into the image.",
             "",
-            table(("package", "release", "CUDA", "PyTorch", "machines"), prebuilt),
+            table(("package", "release", "CUDA", "PyTorch", "machines", "hashes"), wheels),
             "## Libraries of the system",
             "",
             "What wheels need that they do not bring, read from their compiled files and code, with the packages of",

@@ -46,7 +46,8 @@ KINDS: dict[str, Callable[[Matrix], _Rows]] = {
     "exclusion": lambda matrix: [(row.id, row) for row in matrix.exclusions],
     "extra": lambda matrix: [(row.id, row) for row in matrix.extras],
     "prebuilt": lambda matrix: [
-        (f"{row.package}-{row.version}", row) for row in matrix.rows("prebuilt.toml", "release")
+        ("-".join((row.package, row.version, *set(row.machines) - {"x86_64"})), row)
+        for row in matrix.rows("prebuilt.toml", "release")
     ],
     "system": lambda matrix: [
         (row.id, row) for array in ("library", "need") for row in matrix.rows("system_libraries.toml", array)

@@ -634,11 +634,12 @@ class Extra(Fact):
 class PrebuiltWheels(Fact):
     """Wheels that a project publishes beside the package index (``prebuilt.toml``, ``[[release]]``).
 
-    ``address`` has the words ``{version}``, ``{cuda}``, ``{torch}``, ``{digits}`` (torch without its dot), ``{abi}``
-    and ``{python}``. ``pythons`` maps a minor of torch to Pythons (``3.9 3.10``), and ``builds`` to its builds
-    (``cu118 cu121``); where one wheel serves all of a major, ``cuda`` maps that to its word. ``cxx11_abi`` lists the
-    flags of the C++ ABI; empty where any will do. ``sha256`` maps the names of files to the hash that others lock them
-    by, also of files that were added to the release later.
+    ``address`` has the words ``{version}``, ``{cuda}``, ``{torch}``, ``{digits}`` (torch without its dot), ``{abi}``,
+    ``{python}`` and ``{machine}``. ``pythons`` maps a minor of torch to Pythons (``3.9 3.10``), and ``builds`` to its
+    builds (``cu118 cu121``); where one wheel serves all of a major, ``cuda`` maps that to its word, and ``builds``
+    names the words of a torch that does not have all of them. ``cxx11_abi`` lists the flags of the C++ ABI; empty where
+    any will do. A torch without Pythons has wheels that were built against a build of it before its release: they are
+    not taken. ``sha256`` maps the names of files to their hashes, also of files that were added to the release later.
     """
 
     package: str

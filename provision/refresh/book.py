@@ -33,7 +33,7 @@ KEYS: dict[tuple[str, str], tuple[str, ...]] = {
     ("frameworks/jax.toml", "release"): ("version", "variant"),
     ("companions.toml", "release"): ("package", "version"),
     ("ngc.toml", "release"): ("release",),
-    ("prebuilt.toml", "release"): ("package", "version"),
+    ("prebuilt.toml", "release"): ("package", "version", "machines"),
     ("system_libraries.toml", "need"): ("id",),
     ("sources.toml", "source"): ("id",),
 }
@@ -48,7 +48,7 @@ _ORDER: dict[tuple[str, str], Callable[[Row], Any]] = {
     ("frameworks/jax.toml", "release"): lambda row: (_falling(row["version"]), -int(row["variant"].lstrip("abcdu"))),
     ("companions.toml", "release"): lambda row: (row["package"], _falling(row["version"])),
     ("ngc.toml", "release"): lambda row: _falling(row["release"]),
-    ("prebuilt.toml", "release"): lambda row: (row["package"], _falling(row["version"])),
+    ("prebuilt.toml", "release"): lambda row: (row["package"], _falling(row["version"]), row["machines"]),
     ("sources.toml", "source"): lambda row: row["id"],
 }
 
@@ -85,7 +85,8 @@ def forget(path: Path) -> None:
 
 def key_of(file: str, array: str, row: Row) -> str:
     """Return the words that tell a row apart in its array (``2.15.0 cu132``)."""
-    return " ".join(str(row.get(name, "")) for name in KEYS[file, array])
+    values = (row.get(name, "") for name in KEYS[file, array])
+    return " ".join(" ".join(value) if isinstance(value, list) else str(value) for value in values)
 
 
 class Book:

@@ -629,9 +629,18 @@ def base_reasons(solution: Solution, matrix: Matrix) -> list[Reason]:
     flavor = solution.wish.flavor
     compiled, is_apart = _compiled(solution, matrix)
     if targets := _targets(compiled, solution, matrix):
-        gpus = " and ".join(called(name, rows) for name, rows in solution.wish.gpus)
-        because = f"{' and '.join(compiled)}: code for {' and '.join(targets)} alone, since {gpus} is asked for"
-        reasons.append(Reason(subject="compiled", because=because))
+        own = {
+            row.package
+            for row in matrix.rows_where("companions.toml", "release", "package", compiled.__contains__)
+            if row.sm
+        }
+        if led := [name for name in compiled if name not in own]:
+            gpus = " and ".join(called(name, rows) for name, rows in solution.wish.gpus)
+            because = f"{' and '.join(led)}: code for {' and '.join(targets)} alone, since {gpus} is asked for"
+            reasons.append(Reason(subject="compiled", because=because))
+        if own:
+            because = f"{' and '.join(sorted(own))}: code for the GPUs of a list in its setup.py, which nothing changes"
+            reasons.append(Reason(subject="compiled", because=because))
     slim = _slim_image(solution, matrix) if is_apart else None
     if slim is not None:
         because = f"only wheels of {', '.join(compiled)} leave the stage that compiles, so a slim Python base will do"

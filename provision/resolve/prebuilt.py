@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from provision.matrix.load import Matrix
-from provision.matrix.model import TorchBuild
+from provision.matrix.model import PrebuiltWheels, TorchBuild
 from provision.resolve.environment import MACHINES
 from provision.resolve.requirements import parse_requirements
 from provision.resolve.stack import Stack
@@ -20,7 +20,7 @@ def prebuilt_wheels(
 ) -> tuple[tuple[str, str], ...]:
     """Return the releases of a package that have a wheel for a build of PyTorch, each with its address.
 
-    Of few of these files a fact has the hash: whoever locks one downloads it.
+    Of some of these files a fact has the hash; whoever locks another one downloads it.
 
     Args:
         matrix: The facts.
@@ -35,35 +35,41 @@ def prebuilt_wheels(
         Version and address, newest first.
     """
     minor = minor_of(build.torch)
-    major = build.cuda.partition(".")[0]
     found = []
     for row in matrix.rows_where("prebuilt.toml", "release", "package", package.__eq__):
         if machine not in row.machines or (row.cxx11_abi and build.cxx11_abi not in row.cxx11_abi):
             continue
-        cuda: str | None
-        if is_known:
-            cuda = build.variant if build.variant in row.builds.get(minor, "").split() else row.cuda.get(major)
-        else:
-            cuda = build.variant if row.builds else row.cuda.get(major, f"cu{major}")
+        cuda = _word_of(row, build, minor, is_known=is_known)
         if cuda is None:
             continue
         words = {"version": row.version, "cuda": cuda, "torch": minor, "digits": minor.replace(".", "")}
         words |= {"python": f"cp{python.replace('.', '')}", "abi": str(bool(build.cxx11_abi)).upper()}
-        address = row.address.format(**words)
-        is_there = python in row.pythons.get(minor, "").split() or _file_of(address) in row.sha256
-        if is_there if is_known else not is_there and parse(minor) > max(map(parse, row.pythons)):
+        address = row.address.format(**words, machine=machine)
+        is_there = python in row.pythons.get(minor, "").split()
+        # What came before the newest PyTorch that a release has wheels for was left out on purpose.
+        may_be = not is_there and parse(minor) > max(map(parse, row.pythons))
+        if is_there if is_known else may_be:
             found.append((row.version, address))
     return tuple(sorted(found, key=lambda item: parse(item[0]), reverse=True))
+
+
+def _word_of(row: PrebuiltWheels, build: TorchBuild, minor: str, *, is_known: bool) -> str | None:
+    """Return what an address says of the CUDA of a build; absent where there is no wheel for it."""
+    own = row.builds.get(minor, "").split()
+    if not row.cuda:
+        return build.variant if build.variant in own or not is_known else None
+    major = build.cuda.partition(".")[0]
+    word = row.cuda.get(major)
+    if not is_known:
+        return word or f"cu{major}"
+    return word if not own or word in own else None
 
 
 def hash_of(matrix: Matrix, package: str, address: str) -> str | None:
     """Return the SHA-256 that a fact has of a wheel that its project publishes."""
     rows = matrix.rows_where("prebuilt.toml", "release", "package", package.__eq__)
-    return next((row.sha256[file] for row in rows if (file := _file_of(address)) in row.sha256), None)
-
-
-def _file_of(address: str) -> str:
-    return address.rpartition("/")[2]
+    file = address.rpartition("/")[2]
+    return next((row.sha256[file] for row in rows if file in row.sha256), None)
 
 
 def published_wheels(stack: Stack, matrix: Matrix) -> tuple[tuple[str, str, str], ...]:

@@ -248,6 +248,20 @@ def test_a_wheel_that_its_project_publishes_is_locked_in_place_of_a_build(image,
     assert flash_attn() == row
 
 
+def test_a_published_wheel_whose_hash_is_a_fact_is_locked_by_it(image, index, published, monkeypatch):
+    for name in ("einops", "ninja", "packaging", "setuptools"):
+        index.add(name, "25.0")
+    content = published.files["flash-attn"]["flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl"][0]
+    digest = hashlib.sha256(content).hexdigest()
+    monkeypatch.setattr(prebuilt, "hash_of", lambda *_: digest)
+    words = ("--torch", "2.4.1", "--python", "3.11", "--with", "flash-attn", "-o", "out", "--ca-cert")
+    answer = image(*words, published.ca_cert)
+    assert answer.code == 0, answer.err
+    assert "takes the place of what would be compiled; its hash is a fact" in answer.err
+    assert (flash_attn()["url"], flash_attn()["sha256"]) == (published.address, digest)
+    assert image(*words, published.ca_cert, "--check").code == 0
+
+
 def test_a_wheel_that_no_fact_names_is_asked_for_and_taken_where_it_is_served(image, index, published, monkeypatch):
     for name in ("einops", "ninja", "packaging", "setuptools"):
         index.add(name, "25.0")

@@ -230,7 +230,7 @@ def _lock_published(
     A wheel is for one build of PyTorch and one Python: where the rest moves those, there is none.
     """
     from provision.build.closure import lock_whole
-    from provision.resolve.prebuilt import offered_wheels
+    from provision.resolve.prebuilt import hash_of, offered_wheels
     from provision.resolve.solve import solve
 
     known = {item.url for item in before.image.packages} if before is not None and before.image is not None else set()
@@ -240,7 +240,9 @@ def _lock_published(
     taken |= {name: url for name, _, url in reversed(wheels) if url in served}
     if not taken:
         return None
-    lines = tuple(f"{name} @ {url}" for name, url in taken.items())
+    # uv reads of a wheel whose hash it is told its metadata alone.
+    ends = {url: f"#sha256={digest}" for name, url in taken.items() if (digest := hash_of(matrix, name, url))}
+    lines = tuple(f"{name} @ {url}{ends.get(url, '')}" for name, url in taken.items())
     changed = replace(request, requirements=(*request.requirements, *lines))
     start = solve(changed, matrix, is_image=True)
     try:
@@ -254,12 +256,13 @@ def _lock_published(
 
 def _tell_published(locked: Stack, stack: Stack, matrix: Matrix, output: Output) -> None:
     """Tell which wheels that projects publish are taken in place of what the stack would compile."""
-    from provision.resolve.prebuilt import offered_wheels
+    from provision.resolve.prebuilt import hash_of, offered_wheels
 
     taken = {package.url for package in locked.image.packages} if locked.image is not None else set()
     for name, _, url in offered_wheels(stack, matrix):
         if url in taken:
-            output.note(f"{name} @ {url} takes the place of what would be compiled; it was downloaded for its hash")
+            how = "its hash is a fact" if hash_of(matrix, name, url) else "it was downloaded for its hash"
+            output.note(f"{name} @ {url} takes the place of what would be compiled; {how}")
 
 
 def _lock_sources(

@@ -172,17 +172,70 @@ def test_a_new_release_with_wheels_becomes_a_row(run, upstream, facts, newest, w
     outcome = run("prebuilt")
     (row,) = (row for row in rows_of(outcome, facts, "prebuilt.toml") if row["version"] == "2.9.0")
     assert row["pythons"] == {"2.9": "3.10 3.11", "2.8": "3.9 3.10"}
-    assert (row["cuda"], row["cxx11_abi"], row["machines"]) == ({"12": "cu12"}, [0, 1], ["x86_64"])
+    assert (row["cuda"], row["cxx11_abi"], row["machines"]) == ({"12": "cu12"}, [1], ["x86_64"])
+    assert "sha256" not in row
     write(facts, outcome.texts)
     assert broken(facts) == set()
 
 
+BUILDS = {
+    ("2.6", "12", 0),
+    ("2.6", "12", 1),
+    ("2.6", "11", 0),
+    ("2.9", "12", 1),
+    ("2.9", "13", 1),
+    ("2.10", "12", 1),
+    ("2.10", "13", 1),
+}
+"""Some of PyTorch's: minor, major of CUDA, C++ ABI."""
+
+
+def row_of(*names: str):
+    return row_of_release(ADDRESS, "2.9.0", dict.fromkeys(names, ""), BUILDS)
+
+
 def test_a_python_counts_only_with_all_wheels_of_its_torch():
-    names = names_of("2.9.0", {"2.9": "3.10 3.11"})
-    row = row_of_release(ADDRESS, "2.9.0", [name for name in names if "abiFALSE-cp311" not in name])
+    names = names_of("2.9.0", {"2.6": "3.10 3.11"})
+    row = row_of(*(name for name in names if "abiFALSE-cp311" not in name))
     assert row is not None
-    assert row["pythons"] == {"2.9": "3.10"}
-    assert row_of_release(ADDRESS, "2.9.0", ["flash_attn-2.9.0.tar.gz", *names_of("2.8.9", {"2.9": "3.10"})]) is None
+    assert row["pythons"] == {"2.6": "3.10"}
+    assert row_of("flash_attn-2.9.0.tar.gz", *names_of("2.8.9", {"2.9": "3.10"})) is None
+
+
+def test_what_no_build_of_pytorch_takes_is_no_wheel_of_a_release():
+    ngc = names_of("2.9.0", {"25.09": "3.12"}, ("TRUE",))
+    assert row_of(*ngc) is None
+    row = row_of(*ngc, *names_of("2.9.0", {"2.9": "3.12"}))
+    assert row is not None
+    assert (row["pythons"], row["cxx11_abi"]) == ({"2.9": "3.12"}, [1])
+
+
+def test_a_torch_without_a_wheel_for_each_cuda_is_told_apart():
+    names = names_of("2.9.0", {"2.9": "3.12", "2.6": "3.12"})
+    thirteen = [name.replace("cu12", "cu13") for name in names if "torch2.9" in name]
+    row = row_of(*names, *thirteen)
+    assert row is not None
+    assert row["cuda"] == {"13": "cu13", "12": "cu12"}
+    assert "builds" not in row, "no PyTorch 2.6 is built for CUDA 13"
+    row = row_of(*names, *thirteen, *names_of("2.9.0", {"2.10": "3.12"}))
+    assert row is not None
+    assert row["builds"] == {"2.10": "cu12"}
+
+
+def test_files_that_came_later_and_their_hashes_are_growth(run, upstream, facts, newest, write):
+    tag, names = newest
+    more = names_of(tag[1:], {"2.9": "3.12"}, ("TRUE",))
+    assets = [{"name": name, "digest": f"sha256:{'0' * 64}"} for name in more] + [{"name": name} for name in names]
+    serve_releases(upstream, (tag, []))
+    body = json.loads(upstream.replies[REPOSITORY].body)
+    body[0]["assets"] = assets
+    upstream.replies[REPOSITORY] = Reply(json.dumps(body).encode())
+    outcome = run("prebuilt")
+    row = next(row for row in rows_of(outcome, facts, "prebuilt.toml") if row["package"] == "flash-attn")
+    assert row["pythons"]["2.9"] == "3.12"
+    assert row["sha256"] == {more[0]: "0" * 64}
+    write(facts, outcome.texts)
+    assert broken(facts) == set()
 
 
 def test_a_known_release_with_other_files_stops_it(run, upstream, newest):
@@ -229,6 +282,8 @@ confidence = "medium"
 """
     path.write_text(path.read_text().replace("[[release]]", f"{first}[[release]]", 1))
     serve_releases(upstream, ("v2.9.0", names_of("2.9.0", {"2.9": "3.10"})), newest)
+    for other in ("state-spaces/mamba", "Dao-AILab/causal-conv1d"):
+        upstream.replies[f"/releases_api/repos/{other}/releases?per_page=100"] = Reply(b"[]")
     nameless = [{"tag_name": "v1.0", "draft": False, "prerelease": False, "assets": [{"size": 1}]}]
     upstream.replies["/releases_api/repos/a/another/releases?per_page=100"] = Reply(json.dumps(nameless).encode())
     outcome = run("prebuilt")

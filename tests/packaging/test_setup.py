@@ -168,7 +168,7 @@ def test_scenarios_are_skipped_aloud_and_only_where_allowed(
         text=True,
         check=False,
     )
-    assert "ran tools/molecule.py default check-mode faults" in done.stdout
+    assert "ran tools/molecule.py --again default check-mode faults" in done.stdout
     assert (done.returncode == 0, "SKIPPED: nothing here can boot a node" in done.stderr) == (is_passed, is_said)
 
 
@@ -213,7 +213,7 @@ case "$0 $*" in *{failing or "nothing"}*) exit 1 ;; esac
     assert [name for name in LINTERS if not any(line.startswith(f"ran {name}") for line in ran)] == []
     assert len([line for line in ran if line.startswith("ran lint.sh")]) == 3
     assert "ran python -m tools.check_schemas" in ran
-    assert "ran python tools/molecule.py default check-mode faults" in ran
+    assert "ran python tools/molecule.py --again default check-mode faults" in ran
     assert ran[-1].startswith("tests ran: -m pytest -n auto ")
     assert ran[-1].endswith("-k a or b")
 

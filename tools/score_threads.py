@@ -4,7 +4,7 @@ A file of `tests/threads` holds one thread a line: its address, the lines of the
 right, none where no diagnosis fits, and what fixed it. The set `known` was collected by who wrote the messages, the
 set `blind` by somebody who had not seen them. So was the set `third`, but messages were then mended from all of it.
 The sets `fourth` and `fifth` were split at random, and a row says its part; the set `sixth` was scored once as a whole
-before it became one to write from, as were `seventh`, `eighth`, `thirteenth`, `fourteenth` and `breadth`; `ninth` to
+before it became one to write from, as were `seventh`, `eighth`, `thirteenth` to `fifteenth` and `breadth`; `ninth` to
 `twelfth` were split by repository. The parts of the others are told by a hash of the repository, so that threads of
 one project never stand in both. `dev` is what messages are written from, and so is the `held` of all sets before
 `twelfth` since they were opened, on 2026-11-28 and 2026-11-29. A thread is right when the first finding is one of its
@@ -47,6 +47,7 @@ SETS = {
     "twelfth": ("twelfth-threads.jsonl", "twelfth-healthy.jsonl"),
     "thirteenth": ("thirteenth-threads.jsonl", "thirteenth-healthy.jsonl"),
     "fourteenth": ("fourteenth-threads.jsonl",),
+    "fifteenth": ("fifteenth-threads.jsonl",),
     "breadth": ("breadth-threads.jsonl",),
 }
 _HELD_OF_FIVE = 2

@@ -15,6 +15,11 @@ __all__ = ["complete"]
 _SONAME = re.compile(r"lib([A-Za-z]+(?:_host)?)(?:_[a-z_]+)?\.so(?:\.([0-9]+))?")
 _SUFFIX = re.compile(r"-cu([0-9]{2})")
 _ABI_TAG = re.compile(r"\.cpython-3([0-9]{1,2})")
+_PINNED_TORCH = (
+    r"(?:requirement|found for) torch==(?P<torch>[0-9]+\.[0-9]+\.[0-9]+)(?:\+(?P<variant>cu[0-9]{2,3}))?",
+    r"\btorch==(?P<torch>[0-9]+\.[0-9]+\.[0-9]+)(?:\+(?P<variant>cu[0-9]{2,3}))?",
+)
+_INDEX = r"/whl/(?:test/)?(?P<variant>cu[0-9]{2,3})\b"
 _CUDA_OF_WHEELS = r"\bnvidia-[a-z-]{3,20}-cu(1[1-9])\b"
 
 
@@ -90,6 +95,21 @@ def _branch(_: Mapping[str, str], case: Case) -> str | None:
     return driver.partition(".")[0] if driver else None
 
 
+def _torch_published(_: Mapping[str, str], case: Case) -> str | None:
+    """Say which builds of a pinned PyTorch there are, where the one that is asked for is not one of them."""
+    pin, index = case.find(*_PINNED_TORCH), case.find(_INDEX)
+    if pin is None:
+        return None
+    variant = pin.match["variant"] or (index.match["variant"] if index is not None else None)
+    found = [row.variant for row in case.matrix.torch_builds if row.torch == pin.match["torch"]]
+    if not found or variant is None:
+        return None
+    version = f"torch {pin.match['torch']}"
+    if variant in found:
+        return f"{version} for {variant} is on PyTorch's index of that name, and not on PyPI"
+    return f"{version} was never built for {variant}, only for {', '.join(sorted({*found}))}"
+
+
 def _module_package(values: Mapping[str, str], case: Case) -> str | None:
     """Name what pip calls a module that is missing, the module itself where both have one name."""
     module = values.get("module", "").partition(".")[0]
@@ -154,5 +174,6 @@ _READERS: Mapping[str, Callable[[Mapping[str, str], Case], str | None]] = {
     "extension_package": _extension_package,
     "extension_wheel": _extension_wheel,
     "system_package": _system_package,
+    "torch_published": _torch_published,
     "torchvision": _torchvision,
 }

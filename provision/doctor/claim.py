@@ -39,8 +39,23 @@ def guess(case: Case) -> tuple[str, Sign] | None:
     """Return the diagnosis whose subject the lines about the failure in a pasted text speak of, at low confidence.
 
     Of several claims near the line that most likely failed the first of the facts is taken, and of those the nearest.
+    What people tell in lines that read like no error counts where no line that does has a claim.
     """
     rows: Sequence[Claim] = case.matrix.rows("diagnoses.toml", "claim")
+    return _guess(case, [row for row in rows if not row.is_told]) or _hear(case, [row for row in rows if row.is_told])
+
+
+def _hear(case: Case, rows: Sequence[Claim]) -> tuple[str, Sign] | None:
+    names = dict(case.texts)
+    for row in rows:
+        for diagnosis, subject in row.of.items():
+            quote = next((quote for quote in case.find_all(subject) if quote.where in names), None)
+            if quote is not None:
+                return _low(diagnosis, quote)
+    return None
+
+
+def _guess(case: Case, rows: Sequence[Claim]) -> tuple[str, Sign] | None:
     names = dict(case.texts)
     found = [
         (order, quote, diagnosis, not row.says)
@@ -60,6 +75,10 @@ def guess(case: Case) -> tuple[str, Sign] | None:
     if not near:
         return None
     _, _, diagnosis, quote = min(near, key=_rank)
+    return _low(diagnosis, quote)
+
+
+def _low(diagnosis: str, quote: Quote) -> tuple[str, Sign] | None:
     sign = hint(quote, confidence="low", unseen=("a message that names the cause: this one only speaks of it",))
     return (diagnosis, sign) if sign is not None else None
 
@@ -69,7 +88,7 @@ def _failing_line(text: str) -> tuple[int | None, int | None]:
 
     A short excerpt without a line that reads like an error may fail in its last one, where that is a whole statement.
     """
-    suspect = find_suspect(text)
+    suspect = find_suspect(text, has_error=True)
     if suspect is not None:
         return suspect.number - 1, suspect.number - 1
     lines = text.rstrip().splitlines()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
 
@@ -83,7 +83,8 @@ def diagnose(case: Case) -> Report:
 
     A finding that another one explains stands below it, unless the kernel's clock says that it came first. One that
     rests on a symptom's message, or on a generic one, yields to stronger evidence near it: it is unsure, and comes
-    second. The rest is ordered by layer, then severity, then confidence.
+    second. What the text itself proves comes before messages near it that only suggest a cause. The rest is ordered by
+    layer, then severity, then confidence.
     """
     signs: dict[str, Sign] = {}
     broken: dict[str, str] = {}
@@ -117,7 +118,8 @@ def diagnose(case: Case) -> Report:
     open_ones = {name for name in roots if not stronger[name] and _kind(name, signs, facts) == "generic"}
     signs |= {name: replace(signs[name], confidence="low") for name in roots if stronger[name]}
     findings = [_assemble(name, signs, children, facts) for name in roots]
-    findings.sort(key=lambda finding: _rank(finding.diagnosis, finding.sign))
+    outdone = {name for name in roots if _is_outdone(name, roots, signs)}
+    findings.sort(key=lambda finding: (finding.diagnosis.id in outdone, *_rank(finding.diagnosis, finding.sign)))
     findings = [_leave_open(finding, facts) if finding.diagnosis.id in open_ones else finding for finding in findings]
     notes = {name for finding in findings if _is_note(finding) and (name := finding.diagnosis.id) not in answers}
     if len(notes) == len(findings):
@@ -156,6 +158,13 @@ def _stronger_than(name: str, signs: Mapping[str, Sign], diagnoses: Mapping[str,
         and sign.confidence != "low"
         and _is_near(sign, signs[name])
     ]
+
+
+def _is_outdone(name: str, roots: Iterable[str], signs: Mapping[str, Sign]) -> bool:
+    """Tell whether near a message that only suggests a cause another one stands that the text itself proves."""
+    return signs[name].confidence == "medium" and any(
+        signs[other].confidence == "high" and _is_near(signs[other], signs[name]) for other in roots
+    )
 
 
 def _is_near(one: Sign, other: Sign) -> bool:

@@ -21,12 +21,21 @@ __all__ = [
     "wheel_version",
 ]
 
-_SMI_HEADER = r"Driver Version: ([0-9]{3}(?:\.[0-9]{2,3}){1,2})"
+_DRIVERS = (
+    r"Driver Version: ([0-9]{3}(?:\.[0-9]{2,3}){1,2})",
+    r"NVRM version: NVIDIA UNIX .{0,60}Kernel Module .{0,12}?([0-9]{3}(?:\.[0-9]{2,3}){1,2})",
+    r"^(?!.*\b(?:requires?|required|needs?|minimum|at least|upgrade|update|install|older|newer|later|supports?)\b)"
+    r".*\bdriver(?: version)?(?: is)?[:= ]{1,3}v?([0-9]{3}(?:\.[0-9]{2,3}){1,2})\b",
+)
+"""The table of nvidia-smi, /proc/driver/nvidia/version, and what people and collect_env write."""
 _TORCH = (
     r"\btorch(?:[=\s:'\"-]|version){1,6}([0-9]+\.[0-9]+(?:\.[0-9]+)?)(?:\+(cu[0-9]{2,3}|cpu))?",
     r"PyTorch version: ([0-9]+\.[0-9]+(?:\.[0-9]+)?)(?:\+(cu[0-9]{2,3}|cpu))?",
 )
-_TORCH_CUDA = r"CUDA used to build PyTorch: ([0-9]+\.[0-9]+)"
+_TORCH_CUDA = (
+    r"CUDA used to build PyTorch: ([0-9]+\.[0-9]+)",
+    r"^\W{0,4}(?:pytorch-cuda|cuda-toolkit)(?:==|[ =]{1,40})([0-9]+\.[0-9]+)",
+)
 
 
 class Torch:
@@ -50,7 +59,7 @@ def driver_of(case: Case) -> str | None:
     driver = case.look(lambda host: host.driver)
     if driver is not None:
         return driver.version
-    quote = case.find(_SMI_HEADER)
+    quote = case.find(*_DRIVERS)
     return quote.match[1] if quote else None
 
 
@@ -64,7 +73,7 @@ def torch_of(case: Case) -> Torch:
     digits = quote.match[2] if quote else None
     if digits and digits.startswith("cu"):
         return Torch(version, f"{digits[2:-1]}.{digits[-1]}")
-    cuda = case.find(_TORCH_CUDA)
+    cuda = case.find(*_TORCH_CUDA)
     return Torch(version, cuda.match[1] if cuda else None)
 
 

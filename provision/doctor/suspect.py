@@ -29,6 +29,16 @@ _ERROR = re.compile(
     r"\b(?:fatal )?error\b\s?(?:\[[^\]]{1,20}\])?[:!]|^E[:0-9]|\b(?:ERROR|FATAL|CRITICAL)\b|\*\*\* \[.{1,120}\] Error",
     re.IGNORECASE,
 )
+_TOLD = re.compile(
+    r"\b(?:hangs?|hung|hanging|freezes?|freezing|frozen|stuck|deadlock\w{0,3}|unusable|unavailable|refuse[sd]"
+    r"|never (?:finish|return|end|start|stop)\w{0,3}|stop(?:s|ped)? working|no longer work\w{0,3}|takes forever"
+    r"|(?:is|are|was|were|does|do|did|will|has|have)(?: not|n't) (?:\w{2,10} ){0,2}"
+    r"(?:work|us|list|detect|recogni[sz]|visib|exist|see|start|load|run|registered|toler)\w{0,6}"
+    r"|didn't (?:have|tolerate)|can ?not use|(?:falls?|falling|fell|fallback) (?:back )?(?:to|on) (?:the )?CPU"
+    r"|(?:only|runs?|running|train\w{0,4}) (?:\w{2,8} )?on (?:the )?CPU|must be (?:valid|set)|FailedScheduling)\b",
+    re.IGNORECASE,
+)
+"""How people, and events of Kubernetes, tell that something does not work, without a word of error."""
 
 _LAYERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     (layer, re.compile(pattern, re.IGNORECASE), step)
@@ -45,12 +55,12 @@ _LAYERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ),
         (
             "the network between ranks",
-            r"NCCL|c10d|ProcessGroup|ibv_|mlx5|gloo|MPI",
+            r"NCCL|c10d|ProcessGroup|ibv_|mlx5|\bgloo|\b(?:Open)?MPI",
             "run it again with `NCCL_DEBUG=INFO TORCH_DISTRIBUTED_DEBUG=DETAIL` and give that log",
         ),
         (
             "a build",
-            r"nvcc|ninja|gcc|g\+\+|cmake|setup\.py|Failed building wheel|\.cu\b|ld:|make",
+            r"nvcc|ninja|gcc|g\+\+|cmake|setup\.py|Failed building wheel|\.cu\b|\bld:|\bmake",
             "see the first error of the build, above the last ones: build with `MAX_JOBS=1` and give the whole log",
         ),
         (
@@ -84,16 +94,18 @@ class Suspect:
     next: str
 
 
-def find_suspect(text: str) -> Suspect | None:
+def find_suspect(text: str, *, has_error: bool = False) -> Suspect | None:
     """Return the error that began the last tracebacks, else the kernel's last fatal line, else the first error.
 
     Args:
         text: A log or an error message.
+        has_error: Whether what people tell without a word of error is left alone.
     """
     lines = text.splitlines()
     number = _of_traceback(lines)
     if number is None:
-        for pattern, is_last in ((_RAISED, True), (_FATAL, True), (_ERROR, False), (_BAD, False)):
+        tiers = ((_RAISED, True), (_FATAL, True), (_ERROR, False), (_BAD, False), (_TOLD, False))
+        for pattern, is_last in tiers[:-1] if has_error else tiers:
             found = [
                 index for index, line in enumerate(lines) if pattern.search(line[:2000]) and _is_error(pattern, line)
             ]

@@ -862,13 +862,15 @@ class Claim(Fact):
     """What lines of errors say of things, for texts that no diagnosis knows (``diagnoses.toml``, ``[[claim]]``).
 
     ``says`` is a regular expression for what is said (that it is missing), empty where the subject alone is enough.
-    ``of`` maps a diagnosis to the expression of the subject of which that is said; ``example`` is a line of one.
+    ``of`` maps a diagnosis to the expression of the subject of which that is said; ``example`` is a line of one. What
+    ``is_told`` is how people tell of a failure, in a line that need not read like an error.
     """
 
     id: str
     says: str
     of: Mapping[str, str]
     example: str
+    is_told: bool = False
 
 
 @record

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from provision.doctor.case import Case
-from provision.doctor.hint import hint
+from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
+from provision.doctor.situation import find_starts
 from provision.doctor.state import explain_faults
 
 __all__ = ["SYMPTOMS", "examine"]
@@ -34,6 +35,14 @@ SYMPTOMS = (
     r"GPU is required to (?:quantize|run)",
 )
 
+_COMPLAINTS = (
+    r"\bno (?:\w{2,8} )?(?:GPUs?|CUDA devices?|accelerators?)(?: devices?)? (?:was |were )?"
+    r"(?:detected|found|available)",
+    r"CUDA (?:is )?not available|is_available\(\)\W{0,4}False|No devices were found",
+    r"GPU (?:is )?not (?:available|found)",
+)
+"""What programs say of no GPU in words of their own, which count where the text tells why."""
+
 
 def examine(case: Case) -> Sign | None:
     """Look for a variable that names no GPU of this host."""
@@ -46,6 +55,11 @@ def examine(case: Case) -> Sign | None:
     if case.faults("env.visible/beyond"):
         # A number that no GPU has is a diagnosis of its own, and the reason of the same messages.
         return None
+    if case.host is None:
+        start = next(find_starts(case), None)
+        complaint = quote or (case.find(*_COMPLAINTS) if start is not None else None)
+        if start is not None and complaint is not None:
+            return hint(complaint, seen=(start.said, *quoted(start.quote)), expected=expected, fix=(start.fix,))
     unseen = (
         () if environment is not None else ("what the program's own environment holds: `env | grep VISIBLE_DEVICES`",)
     )

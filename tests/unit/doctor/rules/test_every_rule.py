@@ -245,6 +245,7 @@ CORPUS: dict[str, tuple[str, ...]] = {
         "cudaErrorInsufficientDriver: CUDA driver version is insufficient",
         "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain.",
         "[hevc_nvenc @ 0x5581] Driver does not support the required nvenc API version. Required: 12.1 Found: 12.0",
+        "Minimum required Nvidia driver is 570.0 or newer",
         "Unable to load /usr/lib/libcuda.so.418.74 library: /usr/lib/libcuda.so.418.74: undefined symbol:"
         " cuCtxCreate_v3",
         "ERROR: This container was built for NVIDIA Driver Release 535.86 or later, but version 470.82.01"

@@ -108,6 +108,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ):
         add_value(jobs, name, metavar, f"{text}; may be repeated", action="append")
     add_value(jobs, "--priority", "CLASS", "priority class")
+    add_value(jobs, "--data", "URL", "copy this to /data first (`s3://bucket/path`; also oss://, cos://)")
+    add_value(jobs, "--checkpoints", "URL", "copy this to /checkpoints first, and back while it runs and at the end")
+    add_value(jobs, "--store-secret", "SECRET", "Secret with the keys of the object storage")
+    add_value(jobs, "--store-endpoint", "URL", "address of the object storage (default: that of AWS)")
     add_value(jobs, "--nccl-tests-image", "IMAGE", "image with nccl-tests, for a Job that measures NCCL")
     jobs.add_argument("script", nargs="*", metavar="SCRIPT", help="after `--`: the script to run and its arguments")
     service = parser.add_argument_group("service (--runner deployment)")
@@ -255,6 +259,12 @@ def _options(options: argparse.Namespace, matrix: Matrix, output: Output) -> Clu
         volumes=tuple(sorted(map(grammar.parse_volume, options.volume or ()))),
         secrets=tuple(options.env_from or ()),
         priority=options.priority,
+        data=None if options.data is None else grammar.parse_place("--data", options.data),
+        checkpoints=(
+            None if options.checkpoints is None else grammar.parse_place("--checkpoints", options.checkpoints)
+        ),
+        store_secret=options.store_secret,
+        store_endpoint=options.store_endpoint,
         port=8000 if options.port is None else options.port,
         warm_up=None if options.warm_up is None else grammar.parse_warm_up(options.warm_up),
         scale=scale,
@@ -323,7 +333,7 @@ def _refuse_idle(options: argparse.Namespace) -> None:
     is_service = options.runner == "deployment" and has_work
     a_script, an_image = "name its script behind `--`, as in `-- train.py`", "name their image with `--image IMAGE`"
     for flags, is_used, what, way_out in (
-        (("nodes", "runner"), has_work, "a workload", a_script),
+        (("nodes", "runner", "data", "checkpoints"), has_work, "a workload", a_script),
         (("gpus", "env"), has_work or options.nccl_tests_image is not None, "a workload", a_script),
         (
             ("shm_gib", "namespace", "name", "rdma", "priority", "volume", "env_from"),

@@ -680,6 +680,29 @@ def _ray_autoscaler(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
             )
 
 
+@_rule("store-closed")
+def _store_closed(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
+    """What copies from object storage must get out of a namespace."""
+    for load, pods in _groups(bundle):
+        copies = [row for row in items(pods.spec, "initContainers") if row.get("image") == bundle.fact("rclone_image")]
+        closed = [
+            item
+            for item in bundle.of("NetworkPolicy")
+            if item.space == load.owner.space and "Egress" in words(item.body, "spec", "policyTypes")
+        ]
+        is_open = any(
+            not items(rule, "to") and not at(item.body, "spec", "podSelector", "matchLabels")
+            for item in closed
+            for rule in items(item.body, "spec", "egress")
+        )
+        if copies and closed and not is_open:
+            yield (
+                load.owner.path,
+                f"{load.owner} copies from object storage, and {closed[0]} lets it reach nothing outside",
+                "open the port of the storage, as --tenant does with --data and --checkpoints",
+            )
+
+
 @_rule("account")
 def _account(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
     """Rights that lead to a role or an account which is not there are given to nobody."""

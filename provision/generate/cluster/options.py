@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from provision.errors import UsageError
+from provision.errors import UsageError, shown
 from provision.generate.image import check_value
 from provision.records import NOTHING, record
 
@@ -18,11 +18,13 @@ __all__ = [
     "SERVING",
     "SHARINGS",
     "ClusterOptions",
+    "Place",
     "Tenant",
     "WarmUp",
     "parse_existing",
     "parse_machine",
     "parse_node_class",
+    "parse_place",
     "parse_rdma",
     "parse_scale",
     "parse_tenant",
@@ -66,6 +68,14 @@ class Tenant:
 
 
 @record
+class Place:
+    """Where in object storage something lies: ``s3``, ``oss`` or ``cos``, and bucket with path."""
+
+    scheme: str
+    path: str
+
+
+@record
 class WarmUp:
     """The request that a service must have answered before it is ready; posted where it has a ``body``."""
 
@@ -106,6 +116,10 @@ class ClusterOptions:
         volumes: Claim → where it is mounted.
         secrets: Secrets whose keys are variables of it.
         priority: Its priority class.
+        data: What is copied to /data before it starts.
+        checkpoints: What is copied to /checkpoints before it starts, and from there while it runs and when it ends.
+        store_secret: Secret with the keys of both; absent, the Pod's own identity must do.
+        store_endpoint: Address of the storage; absent, that of AWS.
         port: Of a service.
         warm_up: Its first request.
         scale: Fewest and most Pods of a service, or workers of a Ray cluster.
@@ -147,6 +161,10 @@ class ClusterOptions:
     volumes: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
     priority: str | None = None
+    data: Place | None = None
+    checkpoints: Place | None = None
+    store_secret: str | None = None
+    store_endpoint: str | None = None
     port: int = 8000
     warm_up: WarmUp | None = None
     scale: tuple[int, int] | None = None
@@ -183,6 +201,8 @@ class ClusterOptions:
             ("--monitoring", self.cluster, _CLUSTER, "name of a cluster"),
             ("--priority", self.priority, _OBJECT, "name of a priority class"),
             ("--prometheus", self.prometheus, _URL, "address of a server"),
+            ("--store-endpoint", self.store_endpoint, _URL, "address of a server"),
+            ("--store-secret", self.store_secret, _OBJECT, "name of a Secret"),
             *(("--env-from", secret, _OBJECT, "name of a Secret") for secret in self.secrets),
         ):
             if text is not None:
@@ -256,10 +276,48 @@ class ClusterOptions:
                 hints=("name the cluster, as in `--monitoring prod`, or leave it out",),
             )
         self._check_service()
+        self._check_store()
         if self.shm_gib is not None and self.memory_gib is not None and self.shm_gib >= self.memory_gib:
             raise UsageError(
                 f"--shm-gib {self.shm_gib} leaves nothing of --memory-gib {self.memory_gib}",
                 because=("what lies in /dev/shm counts as the container's memory",),
+            )
+
+    def _check_store(self) -> None:
+        places = [place for place in (self.data, self.checkpoints) if place is not None]
+        for flag, given in (("--store-secret", self.store_secret), ("--store-endpoint", self.store_endpoint)):
+            if given is not None and not places:
+                raise UsageError(
+                    f"{flag} has no effect without --data or --checkpoints",
+                    hints=("name what is copied, or leave it out",),
+                )
+        if not places:
+            return
+        if self.runner in RAY:
+            raise UsageError(
+                "--data and --checkpoints copy nothing for a Ray cluster",
+                because=("Ray reads and writes object storage by itself, on whichever worker a task is",),
+                hints=("give the workers the keys with `--env-from SECRET`, and Ray the address, as `storage_path`",),
+            )
+        if self.checkpoints is not None and self.runner in SERVING:
+            raise UsageError("--checkpoints is about a training", hints=("`--data` copies the weights of a service",))
+        if len({place.scheme for place in places}) > 1:
+            raise UsageError(
+                "--data and --checkpoints are in storage of two providers",
+                because=("both are reached by one endpoint and one set of keys",),
+                hints=("copy one of them by a claim: `--volume CLAIM=PATH`",),
+            )
+        if places[0].scheme != "s3" and self.store_endpoint is None:
+            raise UsageError(
+                f"{places[0].scheme}:// needs --store-endpoint",
+                because=("each region of it has an address of its own",),
+                hints=(_SPELLINGS["--store-endpoint"],),
+            )
+        taken = {path.rstrip("/") for _, path in self.volumes} & {"/data", "/checkpoints"}
+        used = {path for path, place in (("/data", self.data), ("/checkpoints", self.checkpoints)) if place is not None}
+        if taken & used:
+            raise UsageError(
+                f"--volume and object storage are both at {min(taken & used)}", hints=("mount the claim elsewhere",)
             )
 
     def _request_words(self) -> tuple[str, ...]:
@@ -456,6 +514,22 @@ def parse_scale(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def parse_place(flag: str, text: str) -> Place:
+    """Read ``s3://BUCKET/PATH``, ``oss://…`` or ``cos://…``.
+
+    Raises:
+        UsageError: It is none of them.
+    """
+    found = re.fullmatch(r"(s3|oss|cos)://([a-z0-9][a-z0-9.-]{1,62}(?:/[A-Za-z0-9._=/+-]{0,900})?)", text, re.ASCII)
+    if found is None:
+        raise UsageError(
+            f"{flag} {shown(text)!a} is not in object storage",
+            because=("keys have no place in an address",) if "@" in text else (),
+            hints=(f"write it as in `{flag} s3://bucket/path`; oss:// and cos:// are known too",),
+        )
+    return Place(scheme=found[1], path=found[2].rstrip("/"))
+
+
 def parse_machine(text: str) -> tuple[str, str, str]:
     """Read ``PROVIDER/TYPE`` or ``PROVIDER/TYPE/REGION``; the region is empty where none is named.
 
@@ -487,6 +561,8 @@ _SPELLINGS = {
     "--priority": "write it as in `--priority batch`",
     "--prometheus": "write it as in `--prometheus http://prometheus.monitoring:9090`",
     "--rdma": "write it as in `--rdma rdma/rdma_shared_device_a=1`",
+    "--store-endpoint": "write it as in `--store-endpoint https://oss-eu-central-1.storage.example`",
+    "--store-secret": "write it as in `--store-secret store-keys`",
     "--volume": "write it as in `--volume datasets=/data`",
 }
 

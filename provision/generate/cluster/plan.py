@@ -158,6 +158,8 @@ def work_variables(plan: Plan) -> dict[str, str]:
 def _derive_name(subject: Subject, options: ClusterOptions) -> str:
     """Return a name of the work that another piece of work does not have."""
     asked = {key: plain(getattr(options, key)) for key in _WORK} | {"place": options.place, "lock": subject.digest}
+    # What was not there before has no part in the names of what is.
+    asked |= {key: plain(value) for key in ("data", "checkpoints") if (value := getattr(options, key)) is not None}
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:_NAME_DIGITS]
     words = [word for word in options.script if not word.startswith("-")]
     stem = PurePosixPath(words[0].partition(":")[0]).stem if words else options.runner if options.has_work else "check"

@@ -7,6 +7,7 @@ from typing import Any
 
 from provision.generate.cluster.plan import Plan
 from provision.generate.cluster.plugin import node_selector
+from provision.generate.cluster.store import GRACE_SECONDS, store_mounts, store_steps, store_volumes
 
 __all__ = ["claim_template", "gpu_pod", "tolerations"]
 
@@ -21,6 +22,7 @@ def gpu_pod(
     gpus: int | None = None,
     image: str | None = None,
     container: str = "main",
+    is_fed: bool = False,
 ) -> dict[str, Any]:
     """Return a Pod with GPUs that runs once.
 
@@ -31,6 +33,7 @@ def gpu_pod(
         gpus: How many; those of the work unless given.
         image: That of the work unless given.
         container: Name of its container.
+        is_fed: Whether data and checkpoints are copied for it.
     """
     options = plan.options
     count = options.gpus if gpus is None else gpus
@@ -46,6 +49,7 @@ def gpu_pod(
     body["volumeMounts"] = [
         {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
         *({"name": f"data-{place}", "mountPath": path} for place, (_, path) in enumerate(options.volumes)),
+        *(store_mounts(options) if is_fed else ()),
     ]
     pod: dict[str, Any] = {"restartPolicy": "Never", "automountServiceAccountToken": False}
     if options.priority is not None:
@@ -58,6 +62,11 @@ def gpu_pod(
     pod["tolerations"] = tolerations(plan)
     if options.is_claimed:
         pod["resourceClaims"] = [{"name": _CLAIM, "resourceClaimTemplateName": _template_name(plan, count)}]
+    steps = store_steps(plan) if is_fed else []
+    if steps:
+        pod["initContainers"] = steps
+    if is_fed and options.checkpoints is not None:
+        pod["terminationGracePeriodSeconds"] = GRACE_SECONDS
     pod["containers"] = [body]
     pod["volumes"] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{plan.shm_for(count)}Gi"}},
@@ -65,6 +74,7 @@ def gpu_pod(
             {"name": f"data-{place}", "persistentVolumeClaim": {"claimName": claim}}
             for place, (claim, _) in enumerate(options.volumes)
         ),
+        *(store_volumes(options) if is_fed else ()),
     ]
     return pod
 

@@ -34,7 +34,7 @@ def service_objects(plan: Plan) -> list[dict[str, Any]]:
 def _deployment(plan: Plan) -> dict[str, Any]:
     options = plan.options
     mine = {"app.kubernetes.io/name": plan.name}
-    pod = gpu_pod(plan, options.script, work_variables(plan))
+    pod = gpu_pod(plan, options.script, work_variables(plan), is_fed=True)
     del pod["restartPolicy"]
     container = pod["containers"][0]
     container["ports"] = [{"name": _PORT_NAME, "containerPort": options.port}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from provision.generate.cluster.options import RAY, Tenant
@@ -60,6 +61,9 @@ def tenant_manifests(tenant: Tenant, plan: Plan) -> list[dict[str, Any]]:
         ),
         _policy(name, "names", None, {"egress": [_DNS]}),
     ]
+    if is_mine and (plan.options.data is not None or plan.options.checkpoints is not None):
+        # Storage is an address outside the cluster, which no selector stands for.
+        documents.append(_policy(name, "object-storage", None, {"egress": [{"ports": [_store_port(plan)]}]}))
     if is_mine and plan.options.runner in RAY and plan.options.has_work:
         # The operator asks the head how its jobs are; unheard, it takes the cluster for dead.
         operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": plan.entries("ray_operator_label")}}
@@ -72,6 +76,12 @@ def tenant_manifests(tenant: Tenant, plan: Plan) -> list[dict[str, Any]]:
             policy["spec"]["podSelector"] = {"matchLabels": plan.entries("ray_head_label")}
             documents.append(policy)
     return documents
+
+
+def _store_port(plan: Plan) -> dict[str, Any]:
+    address = plan.options.store_endpoint or "https://"
+    port = re.search(r":([0-9]{1,5})(?:/|\Z)", address)
+    return {"protocol": "TCP", "port": int(port[1]) if port else 80 if address.startswith("http:") else 443}
 
 
 _DNS: dict[str, Any] = {

@@ -8,6 +8,7 @@ from provision.errors import UsageError
 from provision.generate.cluster.plan import FILE, Plan, work_variables
 from provision.generate.cluster.pod import gpu_pod
 from provision.generate.cluster.shapes import check_shape
+from provision.generate.cluster.store import store_mounts, store_services
 
 __all__ = ["compose_file", "nccl_tests_job", "training", "verify_job"]
 
@@ -48,7 +49,7 @@ def training(plan: Plan) -> list[dict[str, Any]]:
                 hints=("use `--runner jobset` or `--runner trainjob`",),
             )
         words = ("torchrun", "--standalone", f"--nproc-per-node={options.gpus}", *options.script)
-        return [_job(plan, plan.name, gpu_pod(plan, words, work_variables(plan)))]
+        return [_job(plan, plan.name, gpu_pod(plan, words, work_variables(plan), is_fed=True))]
     return [_jobset(plan)] if options.runner == "jobset" else _trainjob(plan)
 
 
@@ -72,7 +73,15 @@ def compose_file(plan: Plan) -> dict[str, Any]:
     variables = work_variables(plan)
     if variables:
         service["environment"] = {name: value.replace("$", "$$") for name, value in sorted(variables.items())}
-    return {"services": {"train": service}}
+    services, waits, volumes = store_services(plan)
+    if not services:
+        return {"services": {"train": service}}
+    service["depends_on"] = waits
+    service["volumes"] = [
+        f"{mount['name']}:{mount['mountPath']}{':ro' if mount.get('readOnly') else ''}"
+        for mount in store_mounts(options)
+    ]
+    return {"services": {**services, "train": service}, "volumes": volumes}
 
 
 def _jobset(plan: Plan) -> dict[str, Any]:
@@ -93,7 +102,7 @@ def _jobset(plan: Plan) -> dict[str, Any]:
         "completions": options.nodes,
         "completionMode": "Indexed",
         "backoffLimit": 0,
-        "template": {"spec": gpu_pod(plan, words, work_variables(plan))},
+        "template": {"spec": gpu_pod(plan, words, work_variables(plan), is_fed=True)},
     }
     document = {
         "apiVersion": plan.matrix.shapes["JobSet"].api,
@@ -115,7 +124,7 @@ def _trainjob(plan: Plan) -> list[dict[str, Any]]:
     options = plan.options
     node = plan.fact("trainer_container")
     # The trainer sets PET_NNODES, PET_NPROC_PER_NODE and the address of the first Pod, which torchrun reads.
-    pod = gpu_pod(plan, ("torchrun", *options.script), work_variables(plan), container=node)
+    pod = gpu_pod(plan, ("torchrun", *options.script), work_variables(plan), container=node, is_fed=True)
     job = {"metadata": {"labels": plan.entries("trainer_step")}, "spec": {"template": {"spec": pod}}}
     runtime = {
         "apiVersion": plan.matrix.shapes["TrainingRuntime"].api,

@@ -13,7 +13,7 @@ import yaml
 
 from provision.errors import IncompatibleError
 from provision.generate.cluster.admission import RULES, Contradiction, judge
-from provision.generate.cluster.options import ClusterOptions, Tenant, WarmUp
+from provision.generate.cluster.options import ClusterOptions, Place, Tenant, WarmUp
 from provision.generate.cluster.render import render_cluster
 from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
@@ -62,6 +62,7 @@ RAY = ClusterOptions(
     tenants=(Tenant(name="lab", gpus=9),),
 )
 SCALED = replace(RAY, name="scaled", runner="raycluster", script=(), nodes=1, scale=(0, 2), idle_seconds=300)
+STORED = replace(RAY, name="stored", runner="jobset", data=Place(scheme="s3", path="sets/a"))
 TRAINER = ClusterOptions(image=IMAGE, name="tune", runner="trainjob", script=("train.py",), nodes=2, gpus=4)
 RDMA = replace(TRAIN, rdma=("rdma/hca", 1))
 HEALTH = ClusterOptions(image=IMAGE, name="check", has_health=True)
@@ -74,6 +75,7 @@ BUNDLES = {
     "claimed": CLAIMED,
     "ray": RAY,
     "scaled ray": SCALED,
+    "stored": STORED,
     "trainer": TRAINER,
     "rdma": RDMA,
     "nodes": replace(SHARED, owner="node"),
@@ -527,6 +529,12 @@ TABLE: list[tuple[str, str, Change, tuple[str, ...]]] = [
         "scaled ray",
         lambda f: without(f, "tenant-lab.yaml", "ray-autoscaler"),
         ("asks the API server", "NetworkPolicy lab/deny"),
+    ),
+    (
+        "store-closed",
+        "stored",
+        lambda f: without(f, "tenant-lab.yaml", "object-storage"),
+        ("copies from object storage", "NetworkPolicy lab/deny"),
     ),
     ("listed", "train", lambda f: f.pop("verify.yaml"), ("lists verify.yaml, which is not there",)),
     (

@@ -9,6 +9,7 @@ import pytest
 from provision.errors import UsageError
 from provision.generate.cluster.options import (
     ClusterOptions,
+    Place,
     Tenant,
     WarmUp,
     parse_existing,
@@ -22,6 +23,9 @@ from provision.generate.cluster.options import (
 )
 
 IMAGE = "registry.example/team/train:1"
+
+
+S3, OSS = Place(scheme="s3", path="a"), Place(scheme="oss", path="a")
 
 
 @pytest.mark.parametrize(
@@ -85,6 +89,12 @@ def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
         ({"scale": (1, 2)}, "--prometheus"),
         ({"prometheus": "http://a"}, "--autoscale"),
         ({"scale": (1, 2), "prometheus": "http://a"}, "--runner deployment"),
+        ({"store_secret": "a"}, "--store-secret has no effect"),
+        ({"data": OSS}, "--store-endpoint"),
+        ({"data": S3, "checkpoints": OSS, "store_endpoint": "https://a"}, "two providers"),
+        ({"data": S3, "runner": "rayjob"}, "copy nothing for a Ray cluster"),
+        ({"checkpoints": S3, "runner": "deployment"}, "about a training"),
+        ({"data": S3, "volumes": (("c", "/data"),)}, "both at /data"),
         ({"scale": (0, 2), "prometheus": "http://a", "runner": "deployment"}, "no Pod"),
         ({"machine": ("aws", "a", "")}, "--runner raycluster"),
         ({"machine": ("aws", "a", ""), "runner": "rayjob"}, "--runner raycluster"),

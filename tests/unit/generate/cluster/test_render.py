@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from provision.errors import ProvisionError, UnknownError, UsageError
-from provision.generate.cluster.options import ClusterOptions, Tenant, WarmUp
+from provision.generate.cluster.options import ClusterOptions, Place, Tenant, WarmUp
 from provision.generate.cluster.render import ClusterFiles, render_cluster
 from provision.generate.cluster.shapes import find_faults, shape_of
 from provision.generate.subject import Subject
@@ -56,6 +56,7 @@ CASES = {
     "rayservice": replace(FULL, runner="rayservice", script=("app:deployment",)),
     "scaled ray": replace(FULL, runner="raycluster", script=(), nodes=1, scale=(0, 2), idle_seconds=600),
     "service": SERVED,
+    "stored": replace(FULL, data=Place(scheme="s3", path="sets/a"), checkpoints=Place(scheme="s3", path="runs/a")),
 }
 WATCHED = {
     "watched": replace(FULL, cluster="prod", runbooks="https://docs.example/runbooks"),
@@ -139,7 +140,8 @@ def test_every_flag_adds_its_kinds_and_no_others(name: str, image_lock: Subject,
     files = render_cluster(one_model(image_lock), {**CASES, **WATCHED}[name], matrix)
     kinds = {row["kind"] for row in documents(files)}
     asked = {
-        "JobSet": name in ("jobset", "rdma", "watched", "queued", "queued rdma", "healed", "pooled", "claimed"),
+        "JobSet": name
+        in ("jobset", "rdma", "watched", "queued", "queued rdma", "healed", "pooled", "claimed", "stored"),
         "TrainJob": name == "trainjob",
         "TrainingRuntime": name == "trainjob",
         "RayJob": name == "rayjob",

@@ -194,7 +194,9 @@ def _parts(asked: Asked) -> Iterator[Asked]:
 
 
 def _is_met(matrix: Matrix, asked: Asked, python: str) -> bool:
-    return is_satisfiable(matrix, replace(asked.problem, python=python, is_shallow=True))
+    names = {want.name for want in asked.problem.wants}
+    bounds = tuple(bound for bound in asked.problem.bounds if bound.name in names)
+    return is_satisfiable(matrix, replace(asked.problem, bounds=bounds, python=python, is_shallow=True))
 
 
 def _together(asked: Sequence[Asked]) -> Asked:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations, islice
 from typing import Any
 
 from provision.matrix.load import Matrix
@@ -125,10 +126,10 @@ class _Refusal:
 def solve_published(matrix: Matrix, problem: Problem) -> Picks | Clash | None:
     """Solve a problem; ``None`` where the search was given up."""
     answer = _search(matrix, problem)
-    if answer is None or isinstance(answer, Picks):
+    if not isinstance(answer, _Refusal):
         return answer
     least = least_of(matrix, problem, (problem.python,))
-    chain = _search(matrix, least)
+    chain = _search(matrix, least, is_told=True)
     return Clash(wants=least.wants, reasons=chain.reasons if isinstance(chain, _Refusal) else answer.reasons)
 
 
@@ -153,7 +154,7 @@ def least_of(matrix: Matrix, problem: Problem, pythons: Sequence[str | None]) ->
         part = replace(problem, wants=tuple(wants))
         return not any(is_satisfiable(matrix, replace(part, python=python)) for python in pythons)
 
-    answers = [_search(matrix, replace(problem, python=python)) for python in pythons]
+    answers = [_search(matrix, replace(problem, python=python), is_told=True) for python in pythons]
     names = frozenset[str]().union(*(answer.names for answer in answers if isinstance(answer, _Refusal)))
     kept = list(problem.wants)
     named = [want for want in kept if want.name in names]
@@ -238,9 +239,15 @@ def _has_answer(matrix: Matrix, problem: Problem) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _search(matrix: Matrix, problem: Problem) -> Picks | _Refusal | None:
-    """Return the picks, why there are none, or ``None`` where the search was given up."""
-    shelf = _Shelf(matrix, problem)
+def _search(matrix: Matrix, problem: Problem, *, is_told: bool = False) -> Picks | _Refusal | None:
+    """Return the picks, why there are none, or ``None`` where the search was given up.
+
+    Args:
+        matrix: What indexes have.
+        problem: What is asked for.
+        is_told: Every reason is wanted: what cannot be beside what is settled is tried all the same, which costs more.
+    """
+    shelf = _Shelf(matrix, problem, is_told=is_told)
     picks = shelf.walk()
     if picks is not None:
         return Picks(versions=picks)
@@ -248,19 +255,26 @@ def _search(matrix: Matrix, problem: Problem) -> Picks | _Refusal | None:
     if alone:
         return shelf.refusal([(ask, None) for ask in alone])
     aside = shelf.set_aside()
+    rounds = (_ROUNDS_THERE_MAX if problem.there else _ROUNDS_MAX) + 2 * len(shelf.roots)
+    refused = shelf.settle()
+    if refused:
+        return shelf.refusal([(ask, ask.by) for ask in refused])
+    picks = shelf.walk()
+    if picks is not None:
+        return Picks(versions=aside | picks)
     from resolvelib import BaseReporter
     from resolvelib.resolvers import Resolution, ResolutionImpossible, ResolutionTooDeep
 
     resolution: Resolution[Any, Any, Any] = Resolution(_provider(shelf), BaseReporter())
     try:
         # Not `Resolver`: where distributions ask for each other, its graph of the answer can recurse without end.
-        rounds = _ROUNDS_THERE_MAX if problem.there else _ROUNDS_MAX
-        state = resolution.resolve(shelf.roots, max_rounds=rounds + 2 * len(shelf.roots))
+        state = resolution.resolve(shelf.roots, max_rounds=max(rounds - len(shelf.settled), 1))
     except ResolutionImpossible as error:
-        return shelf.refusal([(cause.requirement, cause.parent) for cause in error.causes])
+        return shelf.refusal([(cause.requirement, cause.requirement.by) for cause in error.causes])
     except ResolutionTooDeep:
         return None
-    return Picks(versions=aside | shelf.reached(state.mapping))
+    found = shelf.reached(state.mapping)
+    return Picks(versions=aside | found) if found is not None else None
 
 
 class _Ask:
@@ -292,15 +306,34 @@ class _Candidate:
         self.version = release.version if release is not None else version
 
 
+class _Known:
+    """What was looked up once for all problems of one Python, machine and kind of index."""
+
+    __slots__ = ("candidates", "fitting", "needs")
+
+    def __init__(self) -> None:
+        self.candidates: dict[tuple[str, str | None], _Candidate] = {}
+        self.needs: dict[tuple[str, str | None], tuple[_Ask, ...]] = {}
+        self.fitting: dict[tuple[str, str, bool], bool] = {}
+
+
+@lru_cache(maxsize=64)
+def _known(matrix: Matrix, python: str | None, machine: str, is_open: bool, without: tuple[str, ...]) -> _Known:
+    del matrix, python, machine, is_open, without
+    return _Known()
+
+
 class _Shelf:
     """The releases that may be taken for one problem."""
 
-    def __init__(self, matrix: Matrix, problem: Problem) -> None:
+    def __init__(self, matrix: Matrix, problem: Problem, *, is_told: bool = False) -> None:
         self.problem = problem
+        self._is_told = is_told
         self._matrix = matrix
-        self._candidates: dict[tuple[str, str | None], _Candidate] = {}
-        self._needs: dict[tuple[str, str | None], tuple[_Ask, ...]] = {}
-        self._fitting: dict[tuple[str, str, bool], bool] = {}
+        self._open_needs: dict[tuple[str, str | None], tuple[_Ask, ...]] = {}
+        self.settled: dict[str, _Candidate] = {}
+        self._impossible: set[_Candidate] = set()
+        self._settled_by: dict[str, list[_Ask]] = {}
         self._bounds: dict[str, tuple[str, ...]] = {}
         for bound in problem.bounds:
             if bound.specifier:
@@ -313,6 +346,8 @@ class _Shelf:
         is_one = len(names.intersection(FRAMEWORKS)) < 2 and not any(name.startswith(_BROUGHT) for name in names)
         # Libraries of CUDA that one framework brings can exclude nothing, and builds of another index bring others.
         self._without = _BROUGHT if is_one or problem.is_open else ()
+        known = _known(matrix, problem.python, problem.machine, problem.is_open, self._without)
+        self._candidates, self._needs, self._fitting = known.candidates, known.needs, known.fitting
 
     def walk(self, limits: dict[str, list[str]] | None = None) -> dict[str, str | None] | None:
         """Take what is there, else the newest; ``None`` as soon as something else asks for another release of it.
@@ -323,7 +358,7 @@ class _Shelf:
         """
         asks: dict[str, list[_Ask]] = {}
         picks: dict[str, _Candidate] = {}
-        versions: dict[str, str | None] = {}
+        versions = {item.name: item.version for item in self.settled.values()}
         queue = sorted(self.roots, key=lambda ask: "==" not in ask.want.specifier)
         for ask in queue:
             asks.setdefault(ask.want.name, []).append(ask)
@@ -347,7 +382,7 @@ class _Shelf:
             if ask.key in picks:
                 continue
             picks[ask.key] = candidate = self._candidate(ask.key, name, ask.want.extras, versions[name])
-            for need in self.needs(candidate):
+            for need in self.open_needs(candidate):
                 asks.setdefault(need.want.name, []).append(need)
                 queue.append(need)
         return versions
@@ -355,15 +390,21 @@ class _Shelf:
     def _suits(self, candidate: _Candidate, versions: Mapping[str, str | None]) -> bool:
         return all(self.meets(need.want, versions.get(need.want.name)) for need in self.needs(candidate))
 
-    def reached(self, mapping: Mapping[str, _Candidate]) -> dict[str, str | None]:
-        """Return what is asked for among what a search took on its way, beginning with the requirements themselves."""
-        queue = [ask.key for ask in self.roots]
-        found: dict[str, _Candidate] = {}
+    def reached(self, mapping: Mapping[str, _Candidate]) -> dict[str, str | None] | None:
+        """Return what is asked for among what a search took on its way, beginning with the requirements themselves.
+
+        ``None`` where that is no answer: resolvelib can lose what one asked for where distributions ask for each other.
+        """
+        queue = list(self.roots)
+        found = dict(self.settled)
         while queue:
-            key = queue.pop(0)
-            if key not in found:
-                found[key] = mapping[key]
-                queue += [need.key for need in self.needs(mapping[key])]
+            ask = queue.pop(0)
+            candidate = found.get(ask.key)
+            if candidate is None:
+                candidate = found[ask.key] = mapping[ask.key]
+                queue += self.open_needs(candidate)
+            if not self.meets(ask.want, candidate.version):
+                return None
         return {item.name: item.version for item in found.values()}
 
     def unmet(self) -> list[_Ask]:
@@ -387,6 +428,50 @@ class _Shelf:
             found[name] = next(self.matches(name, specifiers)).version
         self.roots = [ask for ask in self.roots if ask.want.extras or ask.want.name not in found]
         return found
+
+    def settle(self) -> list[_Ask]:
+        """Take whatever one release alone will do for, and ask for what that asks for, until a choice is left.
+
+        What is left to a search are ``roots``; each of its rounds costs as much as there are names.
+
+        Returns:
+            What is asked of one distribution and no release meets, nothing where there is no such.
+        """
+        asks: dict[str, list[_Ask]] = {}
+        for ask in self.roots:
+            asks.setdefault(ask.key, []).append(ask)
+        # What is settled is looked at again behind all that is not, when everybody has said what they ask of it.
+        waiting, again = dict.fromkeys(asks), dict[str, None]()
+        refused = ""
+        while waiting or again:
+            key = next(iter(waiting or again))
+            (waiting or again).pop(key)
+            few = list(islice(self.matches(key, [ask.want.specifier for ask in asks[key]]), 2))
+            if not few:
+                refused = refused or key
+            if len(few) != 1 or key in self.settled:
+                continue
+            self.settled[key] = few[0]
+            for need in self.needs(few[0]):
+                asks.setdefault(need.key, []).append(need)
+                (again if need.key in self.settled else waiting)[need.key] = None
+        if refused:
+            return asks[refused]
+        self._settled_by = {key: asks[key] for key in self.settled}
+        self._open_needs.clear()
+        self.roots = [ask for key, own in asks.items() if key not in self.settled for ask in own]
+        return []
+
+    def open_needs(self, candidate: _Candidate) -> tuple[_Ask, ...]:
+        """Return what a release asks for, less what is settled and meets it."""
+        at = (candidate.key, candidate.version)
+        if at not in self._open_needs:
+            self._open_needs[at] = tuple(
+                need
+                for need in self.needs(candidate)
+                if need.key not in self.settled or not self.meets(need.want, self._settled_version(need.key))
+            )
+        return self._open_needs[at]
 
     def meets(self, want: Want, version: str | None) -> bool:
         """Tell whether a release meets a requirement; one of which nothing is known meets any."""
@@ -419,7 +504,9 @@ class _Shelf:
         for version in self._admitted(package, texts) if package is not None else ():
             is_known = True
             if version not in barred and package is not None and self._is_fitting(package, version, is_pinned):
-                yield self._candidate(key, name, extras, version)
+                candidate = self._candidate(key, name, extras, version)
+                if not self.settled or self._is_told or self._is_possible(candidate):
+                    yield candidate
         if None not in barred and (is_opaque or self._may_have_more(package, texts, is_known=is_known)):
             yield self._candidate(key, name, extras, None)
 
@@ -443,6 +530,19 @@ class _Shelf:
                 place = places & -places
                 places ^= place
                 yield package.versions[place.bit_length() - 1]
+
+    def _is_possible(self, candidate: _Candidate) -> bool:
+        """Tell whether what a release asks for can be beside what is settled."""
+        if candidate in self._impossible:
+            return False
+        if all(self.meets(need.want, self._settled_version(need.key)) for need in self.needs(candidate)):
+            return True
+        self._impossible.add(candidate)
+        return False
+
+    def _settled_version(self, key: str) -> str | None:
+        settled = self.settled.get(key)
+        return settled.version if settled is not None else None
 
     def _is_fitting(self, package: PublishedPackage, version: str, is_pinned: bool) -> bool:
         at = package.name, version, is_pinned
@@ -485,21 +585,26 @@ class _Shelf:
 
     def needs(self, candidate: _Candidate) -> tuple[_Ask, ...]:
         """Return what a release asks for; of its extras only what these add, and itself."""
+        if self.problem.is_shallow:
+            return ()
         at = (candidate.key, candidate.version)
-        if at not in self._needs:
-            self._needs[at] = tuple(self._asked(candidate))
-        return self._needs[at]
+        found = self._needs.get(at)
+        if found is None:
+            found = self._needs[at] = tuple(self._asked(candidate))
+        if self._is_told:
+            for ask in found:
+                if ask.want.name != candidate.name:
+                    self.origins.setdefault(ask.want.name, ask)
+        return found
 
     def _asked(self, candidate: _Candidate) -> Iterator[_Ask]:
         release = candidate.release
-        if self.problem.is_shallow:
-            return
         if release is None:
             if candidate.extras:
-                yield self._ask(Want(name=candidate.name), candidate)
+                yield _Ask(Want(name=candidate.name), candidate)
             return
         if candidate.extras:
-            yield self._ask(Want(name=candidate.name, specifier=f"=={release.version}"), candidate)
+            yield _Ask(Want(name=candidate.name, specifier=f"=={release.version}"), candidate)
         python = self.problem.python
         for extra in candidate.extras or ("",):
             for need in release.needs(extra):
@@ -510,16 +615,12 @@ class _Shelf:
                     continue
                 if self._without and need.name.startswith(self._without):
                     continue
-                yield self._ask(Want(name=need.name, extras=need.extras, specifier=need.specifier), candidate)
-
-    def _ask(self, want: Want, by: _Candidate) -> _Ask:
-        ask = _Ask(want, by)
-        if want.name != by.name:
-            self.origins.setdefault(ask.want.name, ask)
-        return ask
+                yield _Ask(Want(name=need.name, extras=need.extras, specifier=need.specifier), candidate)
 
     def refusal(self, causes: list[tuple[_Ask, _Candidate | None]]) -> _Refusal:
         """Return a conflict in words, and the distributions that have a part in it."""
+        if self._is_told:
+            causes = self._deciding(causes)
         names = {ask.want.name for ask, _ in causes} | {parent.name for _, parent in causes if parent is not None}
         queue = list(names)
         while queue:
@@ -528,6 +629,20 @@ class _Shelf:
                 names.add(ask.by.name)
                 queue.append(ask.by.name)
         return _Refusal(reasons=self._reasons(causes), names=frozenset(names))
+
+    def _deciding(self, causes: Iterable[tuple[_Ask, _Candidate | None]]) -> list[tuple[_Ask, _Candidate | None]]:
+        """Return causes with those that settled what they are about, less what can be beside all others."""
+        by_key: dict[str, dict[_Ask, _Candidate | None]] = {}
+        for ask, parent in causes:
+            by_key.setdefault(ask.key, {item: item.by for item in self._settled_by.get(ask.key, ())})[ask] = parent
+        found: list[tuple[_Ask, _Candidate | None]] = []
+        for key, asks in by_key.items():
+            texts = dict.fromkeys(ask.want.specifier for ask in asks)
+            stuck = {
+                text for pair in combinations(texts, 2) if next(self.matches(key, pair), None) is None for text in pair
+            }
+            found += [item for item in asks.items() if not stuck or item[0].want.specifier in stuck]
+        return found
 
     def _reasons(self, causes: Iterable[tuple[_Ask, _Candidate | None]]) -> tuple[str, ...]:
         """Return a conflict in words: what asks for what, and what cannot be had."""
@@ -605,6 +720,8 @@ def _provider(shelf: _Shelf) -> Any:
     from resolvelib import AbstractProvider
 
     class Provider(AbstractProvider[Any, Any, Any]):
+        _causes: frozenset[str] | set[str] = frozenset()
+
         def identify(self, requirement_or_candidate: Any) -> str:
             key: str = requirement_or_candidate.key
             return key
@@ -612,24 +729,32 @@ def _provider(shelf: _Shelf) -> Any:
         def get_preference(
             self, identifier: str, resolutions: Any, candidates: Any, information: Any, backtrack_causes: Any
         ) -> Any:
+            del resolutions, candidates, backtrack_causes
+            specifiers = [item.requirement.want.specifier for item in information[identifier]]
+            return not any(map(_is_pin, specifiers)), identifier not in self._causes, not any(specifiers), identifier
+
+        def narrow_requirement_selection(
+            self, identifiers: Any, resolutions: Any, candidates: Any, information: Any, backtrack_causes: Any
+        ) -> Any:
             del resolutions, candidates
-            asks = [item.requirement for item in information[identifier]]
-            is_cause = any(
-                identifier in (cause.requirement.key, getattr(cause.parent, "key", "")) for cause in backtrack_causes
-            )
-            is_pinned = any(_is_pin(ask.want.specifier) for ask in asks)
-            return not is_pinned, not is_cause, not any(ask.want.specifier for ask in asks), identifier
+            # What is looked up once a round costs less than what is looked up for each name.
+            self._causes = {cause.requirement.key for cause in backtrack_causes}
+            self._causes |= {cause.parent.key for cause in backtrack_causes if cause.parent is not None}
+            return [min(identifiers, key=lambda name: self.get_preference(name, {}, {}, information, ()))]
 
         def find_matches(self, identifier: str, requirements: Any, incompatibilities: Any) -> Any:
             specifiers = [ask.want.specifier for ask in requirements[identifier]]
             barred = [item.version for item in incompatibilities[identifier]]
+            if identifier in shelf.settled:
+                # What is settled and meets it is not asked for.
+                return ()
             return lambda: shelf.matches(identifier, specifiers, barred)
 
         def is_satisfied_by(self, requirement: Any, candidate: Any) -> bool:
             return shelf.meets(requirement.want, candidate.version)
 
         def get_dependencies(self, candidate: Any) -> Any:
-            return shelf.needs(candidate)
+            return shelf.open_needs(candidate)
 
     return Provider()
 

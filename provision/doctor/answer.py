@@ -19,6 +19,10 @@ _PINNED_TORCH = (
     r"(?:requirement|found for) torch==(?P<torch>[0-9]+\.[0-9]+\.[0-9]+)(?:\+(?P<variant>cu[0-9]{2,3}))?",
     r"\btorch==(?P<torch>[0-9]+\.[0-9]+\.[0-9]+)(?:\+(?P<variant>cu[0-9]{2,3}))?",
 )
+_PYTHONS = (
+    r"\bpython(?: version)?[:=]{0,2} {0,2}(?P<python>3\.[0-9]{1,2})\b",
+    r"/(?:python|lib/python)(?P<python>3\.[0-9]{1,2})/",
+)
 _INDEX = r"/whl/(?:test/)?(?P<variant>cu[0-9]{2,3})\b"
 _CUDA_OF_WHEELS = r"\bnvidia-[a-z-]{3,20}-cu(1[1-9])\b"
 
@@ -97,17 +101,22 @@ def _branch(_: Mapping[str, str], case: Case) -> str | None:
 
 def _torch_published(_: Mapping[str, str], case: Case) -> str | None:
     """Say which builds of a pinned PyTorch there are, where the one that is asked for is not one of them."""
-    pin, index = case.find(*_PINNED_TORCH), case.find(_INDEX)
+    pin, index, python = case.find(*_PINNED_TORCH), case.find(_INDEX), case.find(*_PYTHONS)
     if pin is None:
         return None
     variant = pin.match["variant"] or (index.match["variant"] if index is not None else None)
-    found = [row.variant for row in case.matrix.torch_builds if row.torch == pin.match["torch"]]
-    if not found or variant is None:
-        return None
+    builds = [row for row in case.matrix.torch_builds if row.torch == pin.match["torch"]]
+    wanted = [row for row in builds if variant in (None, row.variant)]
     version = f"torch {pin.match['torch']}"
-    if variant in found:
+    if builds and not wanted:
+        return f"{version} was never built for {variant}, only for {', '.join(sorted({row.variant for row in builds}))}"
+    known = {text for row in wanted for text in row.pythons}
+    if python is not None and known and python.match["python"] not in known:
+        pythons = sorted((text for text in known if text[-1].isdigit()), key=parse)
+        return f"{version} has wheels for Python {pythons[0]} to {pythons[-1]}, and none for {python.match['python']}"
+    if wanted and pin.match["variant"] and index is None:
         return f"{version} for {variant} is on PyTorch's index of that name, and not on PyPI"
-    return f"{version} was never built for {variant}, only for {', '.join(sorted({*found}))}"
+    return None
 
 
 def _module_package(values: Mapping[str, str], case: Case) -> str | None:

@@ -43,16 +43,9 @@ class Start:
 def find_starts(case: Case) -> Iterator[Start]:
     """Yield what pasted text says of the start of a program that leaves it without a GPU, the surest first."""
     given = dict(case.texts)
-    for quote in case.find_all(_VISIBLE):
-        value = quote.match["value"]
-        if quote.where in given:
-            is_list = _GPU_LIST.fullmatch(value) is not None
-            yield Start(
-                quote=quote,
-                said=f"the text sets CUDA_VISIBLE_DEVICES to `{value}`" + ("" if is_list else ", which names no GPU"),
-                fix="Take that setting away, or name GPUs that `nvidia-smi -L` lists, counted from 0. The variable "
-                "that takes `all` is NVIDIA_VISIBLE_DEVICES.",
-            )
+    visible = [quote for quote in case.find_all(_VISIBLE) if quote.where in given]
+    lists = [quote for quote in visible if _GPU_LIST.fullmatch(quote.match["value"])]
+    yield from (_of_variable(quote, ", which names no GPU") for quote in visible if quote not in lists)
     for pattern, asks, said, fix in (
         (_CONTAINER, _CONTAINER_ASKS, "the container is started without a GPU", "Start it with `--gpus all`."),
         (_SINGULARITY, _SINGULARITY_ASKS, "the container is started without --nv", "Start it with `--nv`."),
@@ -73,6 +66,16 @@ def find_starts(case: Case) -> Iterator[Start]:
         yield Start(
             quote=job, said="the job asks the scheduler for no GPU", fix="Ask for one, as in `#SBATCH --gpus=1`."
         )
+    yield from (_of_variable(quote, "") for quote in lists)
+
+
+def _of_variable(quote: Quote, said: str) -> Start:
+    return Start(
+        quote=quote,
+        said=f"the text sets CUDA_VISIBLE_DEVICES to `{quote.match['value']}`{said}",
+        fix="Take the setting of CUDA_VISIBLE_DEVICES away, or name GPUs that `nvidia-smi -L` lists, counted from 0. "
+        "The variable that takes `all` is NVIDIA_VISIBLE_DEVICES.",
+    )
 
 
 def _line_of(case: Case, quote: Quote) -> str:

@@ -59,7 +59,8 @@ def examine(case: Case) -> Sign | None:
         start = next(find_starts(case), None)
         complaint = quote or (case.find(*_COMPLAINTS) if start is not None else None)
         if start is not None and complaint is not None:
-            return hint(complaint, seen=(start.said, *quoted(start.quote)), expected=expected, fix=(start.fix,))
+            steps = (start.fix, *case.matrix.diagnoses["cuda.hidden-devices"].fix)
+            return hint(complaint, seen=(start.said, *quoted(start.quote)), expected=expected, fix=steps)
     unseen = (
         () if environment is not None else ("what the program's own environment holds: `env | grep VISIBLE_DEVICES`",)
     )

@@ -33,8 +33,11 @@ def fix_of(*lines: str) -> tuple[str, ...]:
     ],
 )
 def test_line_that_started_the_program_decides_the_fix(line: str, word: str) -> None:
-    (step,) = fix_of(line, NONE_GIVEN)
-    assert word in step
+    assert word in fix_of(line, NONE_GIVEN)[0]
+
+
+def test_variable_with_a_list_is_asked_after_the_container() -> None:
+    assert "--gpus all" in fix_of("docker run -e CUDA_VISIBLE_DEVICES=0 mirror.example/app:1", NONE_GIVEN)[0]
 
 
 @pytest.mark.parametrize(
@@ -56,10 +59,32 @@ def test_own_words_of_a_program_count_only_where_the_start_tells_why() -> None:
     assert "--gpus all" in fix_of("$ docker run mirror.example/app:1 list", "12:00 | - No GPUs detected")[0]
 
 
-def test_published_builds_of_a_pinned_torch_come_first() -> None:
-    text = "ERROR: No matching distribution found for torch==2.6.0+cu121\n"
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((), "torch 2.6.0 was never built for cu121, only for"),
+        (("Python version: 3.14.2",), "torch 2.6.0 was never built for cu121, only for"),
+    ],
+)
+def test_published_builds_of_a_pinned_torch_come_first(lines: tuple[str, ...], said: str) -> None:
+    assert said in published("torch==2.6.0+cu121", *lines)
+
+
+def test_python_that_no_wheel_is_for_is_named() -> None:
+    lines = ("Python 3.14.2", "pip install torch==2.7.1 --index-url https://mirror.example/whl/cu118")
+    assert "has wheels for Python 3.9 to 3.13, and none for 3.14" in published("torch==2.7.1", *lines)
+    assert "has wheels for Python" in published("torch==2.7.1", "Python 3.14.2")
+
+
+def test_index_is_named_only_where_the_text_asks_none() -> None:
+    assert "on PyTorch's index of that name" in published("torch==2.6.0+cu124")
+    assert "Take what is published" not in published("torch==2.6.0+cu124", "from https://mirror.example/whl/cu124")
+
+
+def published(pin: str, *lines: str) -> str:
+    text = "\n".join((*lines, f"ERROR: No matching distribution found for {pin}", ""))
     (finding,) = diagnose(Case(MATRIX, None, (("log", text),))).causes
-    assert "never built for cu121, only for" in finding.fix[0]
+    return finding.fix[0]
 
 
 def test_what_people_tell_of_a_run_that_says_nothing_is_heard_last() -> None:

@@ -78,7 +78,10 @@ def list_problems(settings: Mapping[str, Any], host: Mapping[str, Any]) -> list[
     problems = []
     monitors, hosts = list(settings["monitors"]), settings["hosts"]
     if len(monitors) != 1:
-        problems.append(f"The group `gpu_monitor` has {len(monitors)} hosts; one host watches: put exactly one into it")
+        problems.append(
+            f"The group `gpu_monitor` has {len(monitors)} hosts; one host watches: put exactly one into it. "
+            "`provision fleet rules --monitor` writes servers for several"
+        )
     elif monitors[0] not in settings["play_hosts"]:
         problems.append(
             f"`{monitors[0]}` watches this host and is not in this run: it signs certificates and knows the password. "

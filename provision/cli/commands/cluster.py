@@ -74,6 +74,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_value(gpus, "--nodepool", "KIND.GROUP/NAME", "node class with which Karpenter creates GPU nodes")
     add_value(gpus, "--monitoring", "CLUSTER", "add GPU monitoring, labelled with this cluster name")
     add_value(gpus, "--runbooks", "URL", "URL of the published docs/runbooks.md")
+    add_value(
+        gpus,
+        "--monitoring-replicas",
+        "N",
+        "values of kube-prometheus-stack for so many Prometheus and Alertmanagers, no two on one node",
+        whole("--monitoring-replicas", 0),
+    )
     add_switch(
         gpus,
         "--health",
@@ -243,6 +250,7 @@ def _options(options: argparse.Namespace, matrix: Matrix, output: Output) -> Clu
         is_queued=options.kueue,
         cluster=options.monitoring,
         runbooks=options.runbooks,
+        monitors=options.monitoring_replicas,
         has_health=options.health,
         existing=tuple(sorted(map(grammar.parse_existing, options.existing or ()))),
         image=options.image,

@@ -156,6 +156,13 @@ def _fill_rules(parser: argparse.ArgumentParser) -> None:
         add_value(parser, f"--{name}", f"NAME={what}", line, action="append")
     add_value(parser, "--textfiles", "DIR", "textfile folder of node_exporter on the nodes")
     add_value(parser, "--runbooks", "URL", "URL of the published docs/runbooks.md")
+    add_value(
+        parser,
+        "--monitor",
+        "ADDRESS",
+        "also write servers that watch together, one of these for each monitor; name two or more",
+        action="append",
+    )
     add_switch(parser, "--check", "end with exit code 8 when the folder would change")
 
 
@@ -181,6 +188,10 @@ def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) ->
 
     told = {name: _named(f"--{name}", what, getattr(options, name) or ()) for name, (what, _) in _TOLD.items()}
     artifacts = _artifacts(matrix, told.pop("webhook"), told, options.textfiles, options.runbooks)
+    if options.monitor:
+        from provision.generate.monitors import render_monitors
+
+        artifacts += render_monitors(options.monitor, matrix)
     folder: Path | None = options.folder
     if folder is None:
         raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))

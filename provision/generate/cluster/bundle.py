@@ -33,6 +33,8 @@ _CLUSTER_WIDE = frozenset(
     ("ClusterRole", "ClusterRoleBinding", "DeviceClass", "Namespace", "PersistentVolume", "PriorityClass")
 ) | frozenset(("RuntimeClass", "StorageClass", "CustomResourceDefinition"))
 _FILE = "cluster.toml"
+# Keys of files that Compose, Ray and another chart read, which lie beside those for the cluster.
+_FOREIGN = frozenset(("services", "cluster_name", "alertmanager", "prometheus"))
 
 
 @record
@@ -117,7 +119,7 @@ class Bundle:
                 self.listed.append((path, words(body, "resources")))
             elif isinstance(kind, str):
                 self.objects.append(self._object(path, kind, body))
-            elif "services" not in body and "cluster_name" not in body:
+            elif not _FOREIGN & set(body):
                 self.values, self.values_path = dict(body), path
 
     def _object(self, path: str, kind: str, body: Mapping[str, Any]) -> Object:

@@ -57,6 +57,7 @@ _CPUS_MAX = 4096
 _QUOTA_MAX = 1_000_000
 _WORD_MAX = 4096
 _PORT_MAX = 65_535
+_MONITORS = (2, 5)
 
 
 @record
@@ -101,6 +102,7 @@ class ClusterOptions:
         is_queued: Whether shares of tenants are queues of Kueue as well.
         cluster: Name that its metrics and alerts carry; without, nothing is monitored.
         runbooks: Address of the published page of runbooks.
+        monitors: How many Prometheus and Alertmanagers there are of each; absent, these are left as they are.
         has_health: Whether nodes are watched, and what takes bad ones out may be told of.
         existing: What the cluster has already, ``Kind/name`` each.
         image: Of the work.
@@ -144,6 +146,7 @@ class ClusterOptions:
     is_queued: bool = False
     cluster: str | None = None
     runbooks: str | None = None
+    monitors: int | None = None
     has_health: bool = False
     existing: tuple[str, ...] = ()
     image: str | None = None
@@ -274,6 +277,16 @@ class ClusterOptions:
                 "--runbooks has no effect without --monitoring",
                 because=("alerts lead to runbooks, and none are written",),
                 hints=("name the cluster, as in `--monitoring prod`, or leave it out",),
+            )
+        if self.monitors is not None and self.cluster is None:
+            raise UsageError(
+                "--monitoring-replicas has no effect without --monitoring",
+                hints=("name the cluster, as in `--monitoring prod`, or leave it out",),
+            )
+        if self.monitors is not None and not _MONITORS[0] <= self.monitors <= _MONITORS[1]:
+            raise UsageError(
+                f"--monitoring-replicas `{self.monitors}` is not from {_MONITORS[0]} to {_MONITORS[1]}",
+                hints=("write 2; 3 let one be renewed while another fails",),
             )
         self._check_service()
         self._check_store()

@@ -22,7 +22,7 @@ from provision.generate.cluster.shapes import shape_of
 from provision.generate.cluster.tenant import tenant_manifests
 from provision.generate.cluster.training import compose_file, nccl_tests_job, training, verify_job
 from provision.generate.cluster.values import operator_values
-from provision.generate.cluster.watching import monitor_objects
+from provision.generate.cluster.watching import MONITOR_CHART, monitor_objects, monitor_values
 from provision.generate.subject import Subject
 from provision.generate.write import Artifact
 from provision.matrix.load import Matrix
@@ -31,7 +31,7 @@ from provision.records import record
 __all__ = ["ClusterFiles", "render_cluster"]
 
 _VALUES, _COMPOSE, _ALL = "gpu-operator-values.yaml", "compose.yaml", "kustomization.yaml"
-_RAY_UP = "ray-up.yaml"
+_RAY_UP, _MONITORS = "ray-up.yaml", f"{MONITOR_CHART}-values.yaml"
 
 
 @record
@@ -92,6 +92,8 @@ def render_cluster(subject: Subject, options: ClusterOptions, matrix: Matrix) ->
         ]
     if options.script and options.runner not in RAY | SERVING:
         files[_COMPOSE] = [compose_file(plan)]
+    if options.monitors is not None:
+        files[_MONITORS] = [monitor_values(plan)]
     if options.machine is not None:
         files[_RAY_UP] = [ray_up(plan)]
     needed = {
@@ -164,6 +166,12 @@ def _commands(plan: Plan, objects: dict[str, list[dict[str, Any]]]) -> tuple[str
                 f"kubectl label nodes --selector {shlex.quote(_to_be_cut(plan))} "
                 f"{plan.fact('mig_config_label')}={plan.layout.name} --overwrite"
             )
+    if plan.options.monitors is not None:
+        # What else its owner set stays.
+        commands.append(
+            f"helm upgrade {MONITOR_CHART} prometheus-community/{MONITOR_CHART} --namespace monitoring --reuse-values "
+            f"--values {_MONITORS}"
+        )
     return (*commands, *(f"kubectl apply -f {path}" for path in objects))
 
 

@@ -8,10 +8,13 @@ from provision.generate.cluster.plan import Plan
 from provision.generate.cluster.shapes import check_shape
 from provision.generate.monitoring import DASHBOARDS, render_dashboard, rule_groups
 
-__all__ = ["COUNTERS", "monitor_objects"]
+__all__ = ["COUNTERS", "MONITOR_CHART", "monitor_objects", "monitor_values"]
 
 COUNTERS = "provision-dcgm-counters"
 """The ConfigMap with what dcgm-exporter collects, which the operator's chart makes."""
+
+MONITOR_CHART = "kube-prometheus-stack"
+"""The chart whose Prometheus and Alertmanager are watched with, by the name of its release."""
 
 _NAME = "provision-gpu"
 _SCRAPED = "15s"
@@ -67,3 +70,17 @@ def monitor_objects(plan: Plan) -> list[dict[str, Any]]:
         for name in DASHBOARDS
     ]
     return [monitor, rules, *boards]
+
+
+def monitor_values(plan: Plan) -> dict[str, Any]:
+    """Return values of the chart by which several Prometheus and Alertmanagers watch together, no two on one node.
+
+    The operator makes a mesh of the Alertmanagers, and takes off alerts the label that tells the Prometheus apart.
+    """
+    count = plan.options.monitors
+    apart = {"replicas": count, "podAntiAffinity": "hard", "podAntiAffinityTopologyKey": "kubernetes.io/hostname"}
+    budget = {"enabled": True, "minAvailable": 1}
+    return {
+        "alertmanager": {"podDisruptionBudget": budget, "alertmanagerSpec": apart},
+        "prometheus": {"podDisruptionBudget": budget, "prometheusSpec": dict(apart)},
+    }

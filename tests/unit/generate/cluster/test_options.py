@@ -89,6 +89,8 @@ def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
         ({"scale": (1, 2)}, "--prometheus"),
         ({"prometheus": "http://a"}, "--autoscale"),
         ({"scale": (1, 2), "prometheus": "http://a"}, "--runner deployment"),
+        ({"monitors": 2}, "without --monitoring"),
+        ({"monitors": 1, "cluster": "prod"}, "from 2 to 5"),
         ({"store_secret": "a"}, "--store-secret has no effect"),
         ({"data": OSS}, "--store-endpoint"),
         ({"data": S3, "checkpoints": OSS, "store_endpoint": "https://a"}, "two providers"),

@@ -348,6 +348,17 @@ def test_ray_is_heard_by_its_operator_and_another_tenant_is_not(image_lock: Subj
     assert [row["metadata"]["namespace"] for row in opened] == ["vision"]
 
 
+def test_two_monitors_are_on_two_nodes_and_what_their_owner_set_stays(image_lock: Subject, matrix: Matrix) -> None:
+    files = render_cluster(image_lock, replace(WATCHED["watched"], monitors=2), matrix)
+    document = load(files, "kube-prometheus-stack-values.yaml")
+    for name, spec in (("prometheus", "prometheusSpec"), ("alertmanager", "alertmanagerSpec")):
+        assert (document[name][spec]["replicas"], document[name][spec]["podAntiAffinity"]) == (2, "hard")
+        assert document[name]["podDisruptionBudget"] == {"enabled": True, "minAvailable": 1}
+    (command,) = [row for row in files.commands if "kube-prometheus-stack-values.yaml" in row]
+    assert "--reuse-values" in command
+    assert "kube-prometheus-stack-values.yaml" not in files.applied
+
+
 def test_ray_scales_within_bounds_and_knows_its_version(image_lock: Subject, matrix: Matrix) -> None:
     files = render_cluster(replace(image_lock, ray="2.60.0"), CASES["scaled ray"], matrix)
     spec = load(files, "ray.yaml")["spec"]

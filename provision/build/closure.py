@@ -342,11 +342,14 @@ def _lock_freely(request: Request, matrix: Matrix, stack: Stack, uv: Uv, opened:
         other = solve(replace(request, **changes), matrix, is_image=True)
     if isinstance(other, Refusal) or other.image is None:
         return _lock(stack, matrix, uv, opened)
-    if other.python == stack.python and _agrees(other, matrix, found):
+    seen = {item.name: item.version for item in found if is_open(item.name)} if other.python == stack.python else {}
+    if seen and _agrees(other, matrix, found):
         decided = {package.name for package in other.image.packages if not is_open(package.name)}
         chosen = tuple(item for item in found if item.name not in decided)
         return _merge(other, matrix, chosen, opened, kept=set(split(other, matrix).preferred))
-    locked = _lock(other, matrix, uv, opened)
+    locked = _lock(other, matrix, uv, opened, seen)
+    if isinstance(locked, NoSolution) and seen:
+        locked = _lock(other, matrix, uv, opened)
     return _lock(stack, matrix, uv, opened) if isinstance(locked, NoSolution) and changes else locked
 
 
@@ -417,13 +420,22 @@ def _wished(request: Request, framework: str) -> str:
 
 
 def _lines(stack: Stack) -> tuple[str, ...]:
-    """Return the lines of the user and of extras for uv: of what the facts answer too, where uv may choose another."""
+    """Return the lines of the user and of extras for uv: of what the facts answer too, where uv may choose another.
+
+    uv chooses in the order of the lines. What is open takes its newest release: where that excludes what a bounded line
+    admits, uv falls back to an old release of that, after many tries. So the bounded ones come first.
+    """
     image = stack.image
     if image is None:
         return ()
     lines = open_lines(image)
     answered = (line for line in image.user_requirements if is_open(normalise_name(requirement_of(line).name)))
-    return tuple(dict.fromkeys((*lines, *answered)))
+    return tuple(sorted(dict.fromkeys((*lines, *answered)), key=_openness))
+
+
+def _openness(line: str) -> int:
+    specifier = requirement_of(line).specifier
+    return 0 if "==" in specifier else 1 if "<" in specifier or "~=" in specifier else 2
 
 
 def _question(stack: Stack, matrix: Matrix, opened: Opened, lines: tuple[str, ...], halves: Halves) -> Question:
@@ -479,16 +491,34 @@ def _place(stack: Stack, matrix: Matrix) -> Place:
     return Place(python=str(stack.python), machine=MACHINES[stack.platform], glibc=glibc)
 
 
-def _lock(stack: Stack, matrix: Matrix, uv: Uv, opened: Opened) -> Stack | NoSolution:
-    """Close the open half of a stack."""
+def _lock(
+    stack: Stack, matrix: Matrix, uv: Uv, opened: Opened, seen: Mapping[str, str] = NOTHING
+) -> Stack | NoSolution:
+    """Close the open half of a stack.
+
+    Args:
+        stack: Its first half is decided.
+        matrix: The facts.
+        uv: Who is asked.
+        opened: How.
+        seen: What was chosen before the first half was: what it needs that no metadata says is asked for at once.
+    """
     halves = split(stack, matrix)
     added = (*halves.added, *halves.preferred)
     bounds = halves.bounds
     chosen: dict[str, str] = {}
     failed: NoSolution | None = None
+    if seen:
+        chosen = {**stack.packages, **seen}
+        more, tighter = hidden_needs(matrix, stack, chosen)
+        added = tuple(dict.fromkeys((*added, *more)))
+        bounds = tuple(dict.fromkeys((*bounds, *_on_the_open_half(matrix, stack, chosen, tighter))))
     for _ in range(_ROUNDS_MAX):
         lines = (*_lines(stack), *added)
-        found = uv.ask(_question(stack, matrix, opened, lines, replace(halves, bounds=bounds)))
+        question = _question(stack, matrix, opened, lines, replace(halves, bounds=bounds))
+        # The answer before is where the next one begins, as far as the bounds let it.
+        before = {name: version for name, version in chosen.items() if is_open(name) and "+" not in version}
+        found = uv.ask(replace(question, preferred={**before, **question.preferred}))
         if isinstance(found, NoSolution):
             others = _other_choices(matrix, stack, chosen, bounds, found.because)
             if failed is not None or others == bounds:

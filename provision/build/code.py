@@ -150,19 +150,25 @@ class _Walk:
         self._is_git = is_git
         self._without = without
 
-    def enter(self, folder: Path, below: str, rules: list[_Rule]) -> None:
+    def enter(self, folder: Path, below: str, rules: list[_Rule], above: int = -1) -> None:
+        """Walk a folder, of which the rule with an index decides; none does at -1."""
         ignore = folder / ".gitignore"
         if self._is_git and ignore.is_file():
             rules = [*rules, *(_rule(line, base=below) for line in _read(ignore))]
         written = written_names(folder) if below else frozenset()
         paths = [path for path in sorted(folder.iterdir()) if path.name not in written]
         outputs = tuple(f"{path.name}." for path in paths if path.is_dir() and written_names(path))
+        if self._without is not None and folder.resolve() == self._without.parent:
+            # The context, and the records, logs and images named after it.
+            paths = [path for path in paths if path.name != self._without.name]
+            outputs += (f"{self._without.name}.",)
         for path in paths:
             name = f"{below}{path.name}"
             is_folder = path.is_dir() and not path.is_symlink()
-            if self._is_written_here(path) or (outputs and path.name.startswith(outputs)):
+            if outputs and path.name.startswith(outputs):
                 continue
-            rule = _last(rules, name, is_folder=is_folder)
+            index = _last(rules, name, is_folder=is_folder, above=above)
+            rule = rules[index] if index >= 0 else None
             is_left_out = rule is not None and not rule.is_kept
             if rule is not None and rule.is_secret and is_left_out:
                 self.secrets.append(name)
@@ -173,13 +179,7 @@ class _Walk:
                 continue
             elif not is_left_out or not (self._is_git or rule is None or rule.is_ours):
                 # Docker takes single files in again below a folder that is left out, git does not.
-                self.enter(path, f"{name}/", rules)
-
-    def _is_written_here(self, path: Path) -> bool:
-        """Tell whether a path is the context, or one of the records, logs and images named after it."""
-        if self._without is None or path.parent.resolve() != self._without.parent:
-            return False
-        return path.name == self._without.name or path.name.startswith(f"{self._without.name}.")
+                self.enter(path, f"{name}/", rules, index)
 
 
 def _read(path: Path) -> list[str]:
@@ -224,15 +224,12 @@ def _expression(text: str) -> str:
     return "".join(made)
 
 
-def _last(rules: list[_Rule], name: str, *, is_folder: bool) -> _Rule | None:
-    """Return the last line that is about a path or about a folder above it."""
-    parts = name.split("/")
-    above = ["/".join(parts[: count + 1]) for count in range(len(parts) - 1)]
-    for rule in reversed(rules):
-        places = [*above, name] if is_folder or not rule.is_folder else above
-        if any(rule.pattern.fullmatch(place) for place in places):
-            return rule
-    return None
+def _last(rules: list[_Rule], name: str, *, is_folder: bool, above: int) -> int:
+    """Return the index of the last line that is about a path or, as one is known to be, about a folder above it."""
+    for index in range(len(rules) - 1, above, -1):
+        if (is_folder or not rules[index].is_folder) and rules[index].pattern.fullmatch(name):
+            return index
+    return above
 
 
 def write_code(

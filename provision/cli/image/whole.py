@@ -165,6 +165,11 @@ def _hold_code(
     from provision.matrix.cache import cache_folder
     from provision.project.optional import optional_packages
 
+    # What the code moves is all that has to change: the lock is where the next one begins.
+    held_so_far = locked.image.packages if locked.image is not None else ()
+    near = {item.name: item.version for item in held_so_far if "+" not in item.version}
+    opened = replace(opened, kept={**near, **opened.kept})
+
     def relock(bounds: tuple[str, ...]) -> Stack | None:
         bounded = replace(request, constraints=(*request.constraints, *bounds))
         start = replace(stack, request=bounded)

@@ -122,6 +122,29 @@ def test_a_version_that_the_facts_do_not_list_is_taken_from_the_index(index: pac
     assert found.sha256
 
 
+def test_a_bounded_line_keeps_its_newest_release_where_an_open_one_excludes_it(index: package_index.Index) -> None:
+    index.add("alpha", "1.0")
+    index.add("alpha", "2.0", "zeta<2")
+    index.add("zeta", "1.0")
+    index.add("zeta", "2.0")
+    found = packages(lock(index, "alpha", "zeta<3", torch="2.4.1"))
+    assert (found["alpha"].version, found["zeta"].version) == ("1.0", "2.0")
+
+
+def test_what_no_metadata_says_is_asked_for_with_the_frameworks(
+    index: package_index.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, version in (("accelerate", "0.31.0"), ("peft", "0.14.0"), ("peft", "0.15.0")):
+        index.add(name, version)
+    asked = []
+    ask = Uv.ask
+    monkeypatch.setattr(Uv, "ask", lambda self, question: asked.append(question) or ask(self, question))
+    found = packages(lock(index, "accelerate<0.32", "peft", torch=">=2.2,<2.5"))
+    assert found["peft"].version == "0.14.0"
+    assert len(asked) == 2, "once for the frameworks, and once with what accelerate bounds and does not say"
+    assert asked[1].preferred["accelerate"] == "0.31.0"
+
+
 def test_a_package_that_pins_the_framework_chooses_its_version(index: package_index.Index) -> None:
     index.add("demo", "2.0", "torch==2.3.1")
     index.add("demo", "1.0")

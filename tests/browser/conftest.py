@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -24,9 +25,13 @@ def matrix() -> Matrix:
 
 @pytest.fixture(scope="session")
 def page(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the shipped facts, written once: the resolver works for a while on it."""
-    path = tmp_path_factory.mktemp("page") / "matrix.html"
-    path.write_text(render_page(matrix, __version__), encoding="utf-8")
+    """The page of the shipped facts, written once for all workers: the resolver works for a minute on it."""
+    base = tmp_path_factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "matrix.html"
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            path.write_text(render_page(matrix, __version__), encoding="utf-8")
     return path
 
 

@@ -1,4 +1,4 @@
-"""The newest ansible-core: plays and roles parse, ansible-lint is content, and a play without a node converges.
+"""The newest ansible-core: plays and roles parse, and a play without a node converges.
 
 It wants a newer Python than the oldest this project runs on, and comes from the package index: skipped, with the
 reason, where one of them is missing. `tools/molecule.py --ansible-core newest` runs whole scenarios with it.
@@ -46,7 +46,7 @@ CONVERGE = """\
 
 @pytest.fixture(scope="module")
 def newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of an environment with the newest ansible-core and ansible-lint."""
+    """The folder of programs of an environment with the newest ansible-core."""
     try:
         python = runner.find_python()
     except runner.MissingError as error:
@@ -60,12 +60,7 @@ def newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if uv
         else [folder / "bin/python", "-m", "pip", "install", "--quiet"]
     )
-    lint = next(
-        row.split('"')[1]
-        for row in (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
-        if row.strip().startswith('"ansible-lint==')
-    )
-    done = subprocess.run([*words, "ansible-core", lint], check=False, capture_output=True, text=True, timeout=600)
+    done = subprocess.run([*words, "ansible-core"], check=False, capture_output=True, text=True, timeout=600)
     if done.returncode:
         pytest.skip(f"the package index does not give the newest ansible-core: {done.stderr.strip().splitlines()[-1:]}")
     return folder / "bin"
@@ -97,12 +92,6 @@ def test_play_parses_without_a_warning(newest: Path, tmp_path: Path, play: Path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stderr, done.stderr
     assert "DEPRECATED" not in done.stderr, done.stderr
-
-
-def test_linter_is_content(newest: Path, tmp_path: Path) -> None:
-    words = ("--offline", "--profile", "production", "--strict", "-q", "--nocolor", "playbooks")
-    done = run(newest, tmp_path, "ansible-lint", *words, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_facts_and_filters_run(newest: Path, tmp_path: Path) -> None:

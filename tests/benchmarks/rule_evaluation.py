@@ -43,7 +43,6 @@ SETTLE_SECONDS = 20
 PAST = (
     ("gpu:activity:percent", 93, RULE_SECONDS),
     ("gpu:activity_30m:percent", 93, 10 * RULE_SECONDS),
-    ("gpu:activity_30m:samples", 60, 10 * RULE_SECONDS),
     ("gpu:sm_clock_at_work:megahertz", 1830, RULE_SECONDS),
 )
 WATCHES = ("PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER", "NVSWITCH")

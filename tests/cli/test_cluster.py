@@ -339,3 +339,67 @@ def test_files_that_are_no_manifests_are_named(provision, tmp_path, text):
     answer = provision("cluster", "--judge", tmp_path)
     assert answer.code == 2
     assert "x.yaml" in answer.err
+
+
+def test_a_ray_cluster_scales_and_runs_the_version_of_its_image(provision, tmp_path):
+    asked = ("--torch", "2.8", "--gpu", "h100-sxm5-80gb", "--with", "ray")
+    assert provision("image", *asked, "-o", tmp_path / "image").code == 0
+    lock = tmp_path / "image" / "provision.lock"
+    (tmp_path / "policy.toml").write_text(
+        'minimum = 1\nmaximum = 4\nmetric = "utilisation"\nidle_after_seconds = 900\n'
+    )
+    words = (
+        "cluster",
+        "--lock",
+        lock,
+        "--image",
+        IMAGE,
+        "--runner",
+        "raycluster",
+        "--gpus",
+        "8",
+        "--monitoring",
+        "prod",
+    )
+    words += ("--monitoring-replicas", "2", "--ray-up", "aws/p5.48xlarge")
+    for number, bounds in enumerate((("--autoscale", "0:4"), ("--policy", tmp_path / "policy.toml"))):
+        out = tmp_path / str(number)
+        answer = provision(*words, *bounds, "-o", out)
+        assert answer.code == 0, answer.err
+        spec = yaml.safe_load((out / "ray.yaml").read_text())["spec"]
+        # Without an index the lock names no version, which is said.
+        found = {row["version"] for row in _packages(json.loads(lock.read_text())) if row["name"] == "ray"}
+        assert {*filter(None, [spec.get("rayVersion")])} == found
+        assert ("no version of Ray is locked" in answer.err) == (not found)
+        assert spec["workerGroupSpecs"][0]["maxReplicas"] == 4
+        assert spec["workerGroupSpecs"][0]["minReplicas"] == 1 - (number == 0)
+        assert spec["autoscalerOptions"].get("idleTimeoutSeconds") == (900 if number else None)
+        up = yaml.safe_load((out / "ray-up.yaml").read_text())
+        assert up["provider"]["region"] == "REPLACE-WITH-REGION"
+        judged = provision("cluster", "--judge", out)
+        assert judged.code == 0, judged.out
+    answer = provision(*words, "--autoscale", "0:4", "--policy", tmp_path / "policy.toml", "-o", tmp_path / "both")
+    assert answer.code == 2
+    assert "--policy and --autoscale exclude each other" in answer.err
+
+
+def _packages(node):
+    if isinstance(node, dict):
+        if {"name", "version"} <= set(node):
+            yield node
+        node = list(node.values())
+    for item in node if isinstance(node, list) else ():
+        yield from _packages(item)
+
+
+def test_data_comes_from_object_storage_with_keys_that_stand_nowhere(provision, image_lock, tmp_path):
+    words = ("cluster", "--lock", image_lock, "--image", IMAGE, "--data", "s3://sets/a", "--store-secret", "keys")
+    answer = provision(*words, "-o", tmp_path / "out", "--", "train.py")
+    assert answer.code == 3
+    assert "--existing Secret/keys" in answer.err
+    answer = provision(*words, "--existing", "Secret/keys", "-o", tmp_path / "out", "--", "train.py")
+    assert answer.code == 0, answer.err
+    assert "store:sets/a" in (tmp_path / "out" / "train.yaml").read_text()
+    answer = provision("cluster", "--lock", image_lock, "--image", IMAGE, "--data", "s3://sets/a", "-o", tmp_path / "x")
+    assert answer.code == 2
+    assert "--data has no effect here" in answer.err

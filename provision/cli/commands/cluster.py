@@ -339,6 +339,7 @@ def _refuse_idle(options: argparse.Namespace) -> None:
     has_work = bool(options.script) or options.runner == "raycluster"
     has_image = options.image is not None or options.nccl_tests_image is not None
     is_service = options.runner == "deployment" and has_work
+    is_ray = options.runner in ("rayjob", "raycluster", "rayservice") and has_work
     a_script, an_image = "name its script behind `--`, as in `-- train.py`", "name their image with `--image IMAGE`"
     for flags, is_used, what, way_out in (
         (("nodes", "runner", "data", "checkpoints"), has_work, "a workload", a_script),
@@ -349,7 +350,8 @@ def _refuse_idle(options: argparse.Namespace) -> None:
             "Jobs",
             an_image,
         ),
-        (("port", "warm_up", "autoscale"), is_service, "a service", "use `--runner deployment`"),
+        (("port", "warm_up"), is_service, "a service", "use `--runner deployment`"),
+        (("autoscale",), is_service or is_ray, "a service or a Ray cluster", "use `--runner deployment`"),
     ):
         given = next((flag for flag in flags if getattr(options, flag) is not None), None)
         if given is not None and not is_used:

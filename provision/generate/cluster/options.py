@@ -418,6 +418,19 @@ class ClusterOptions:
                 because=("the cluster begins with the fewest",),
                 hints=("leave one of the two out",),
             )
+        if self.machine is not None:
+            for flag, is_there in (
+                ("--env-from", self.secrets),
+                ("--volume", self.volumes),
+                ("--rdma", self.rdma),
+                ("--priority", self.priority),
+            ):
+                if is_there:
+                    raise UsageError(
+                        f"--ray-up and {flag} exclude each other",
+                        because=("it names what a cluster of Kubernetes has, and machines do not",),
+                        hints=("write the two with one command each",),
+                    )
         if self.machine is not None and self.runner != "raycluster":
             raise UsageError(
                 "--ray-up is about `--runner raycluster`",

@@ -20,8 +20,8 @@ _DATA, _CHECKPOINTS = "/data", "/checkpoints"
 _EVERY_SECONDS = 60
 # What the work's own user may change, whoever that is.
 _FETCH = 'umask 0; exec rclone copy "$1" "$2" --transfers 16'
-# The first run has no checkpoint yet, which is rclone's exit code 3.
-_RESTORE = 'umask 0; rclone copy "$1" "$2" --transfers 16 || [ $? -eq 3 ]'
+# The first run has no checkpoint yet, which is rclone's exit code 3; a new volume of Compose belongs to root.
+_RESTORE = 'umask 0; mkdir -p "$2"; chmod 0777 "$2"; rclone copy "$1" "$2" --transfers 16 || [ $? -eq 3 ]'
 # What was just written may not be whole; the last copy takes all there is.
 _KEEP = """\
 trap 'rclone copy "$1" "$2" --transfers 16; exit $?' TERM

@@ -89,6 +89,10 @@ def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
         ({"scale": (1, 2)}, "--prometheus"),
         ({"prometheus": "http://a"}, "--autoscale"),
         ({"scale": (1, 2), "prometheus": "http://a"}, "--runner deployment"),
+        (
+            {"machine": ("aws", "a", ""), "runner": "raycluster", "image": IMAGE, "secrets": ("s",)},
+            "--env-from exclude",
+        ),
         ({"monitors": 2}, "without --monitoring"),
         ({"monitors": 1, "cluster": "prod"}, "from 2 to 5"),
         ({"store_secret": "a"}, "--store-secret has no effect"),

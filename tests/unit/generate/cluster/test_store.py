@@ -160,7 +160,7 @@ def test_rclone_brings_data_and_keeps_checkpoints_until_the_last(
 
     assert run(words["store-checkpoints"], tmp_path).wait(60) == 0, "the first run has no checkpoint"
     mine, kept = tmp_path / "checkpoints", tmp_path / "storage/runs/one"
-    mine.mkdir(exist_ok=True)
+    assert mine.stat().st_mode & 0o777 == 0o777, "the user of the work may write there"
     (mine / "step1").write_text("1")
     os.utime(mine / "step1", (time.time() - 120,) * 2)
     keeper = run(words["store-keep"], tmp_path)

@@ -488,12 +488,14 @@ def _reasons(solution: Solution, matrix: Matrix, driver: DriverNeed, cudnn: str 
                 Reason(subject=extra.by_cuda[0], because=because, facts=(fact_of("extra", extra.id, extra),))
             )
     for constraint in solution.constraints:
-        needs = ", ".join(f"{name}{bound}" for name, bound in sorted(bounds_of(constraint, request).items()))
+        needs = ", ".join(f"{name}{bound}" for name, bound in sorted(constraint.requires.items()))
+        held = bounds_of(constraint, request)
+        kept = ", ".join(name for name, bound in sorted(constraint.requires.items()) if held[name] != bound)
         reasons.append(
             Reason(
                 subject=", ".join(sorted(constraint.requires)),
                 because=f"{constraint.package} {constraint.versions} needs {needs}, which its metadata does not say: "
-                f"{constraint.symptom}",
+                f"{constraint.symptom}{f'; the {kept} of your lines is kept' if kept else ''}",
                 facts=(fact_of("constraint", constraint.id, constraint),),
             )
         )

@@ -186,3 +186,16 @@ def test_what_is_compiled_may_have_another_name_than_the_extra() -> None:
 def test_no_release_without_a_wheel_for_the_machine_is_chosen() -> None:
     found = solve(parse_request({"torch": "2.8.0", "with": "xformers", "platform": "linux/arm64"}), MATRIX)
     assert isinstance(found, Refusal)
+
+
+def test_an_older_deepspeed_is_given_a_torch_whose_headers_it_compiles() -> None:
+    lines = ["deepspeed==0.16.5"]
+    found = solve(parse_request({"torch": ">=2.10", "requirements": lines}), MATRIX)
+    assert isinstance(found, Stack)
+    assert found.frameworks["torch"].startswith("2.13")
+    both = solve(parse_request({"requirements": ["deepspeed==0.16.5", "torch==2.14.0"], "torch": "2.14.0"}), MATRIX)
+    assert isinstance(both, Stack)
+    assert both.frameworks["torch"] == "2.14.0"
+    (reason,) = [reason.because for reason in both.reasons if "deepspeed" in reason.because]
+    assert "needs torch<2.14" in reason
+    assert reason.endswith("; the torch of your lines is kept")

@@ -90,7 +90,7 @@ def render_cluster(subject: Subject, options: ClusterOptions, matrix: Matrix) ->
                 "resources": list(objects),
             }
         ]
-    if options.script and options.runner not in RAY | SERVING:
+    if options.script and options.runner not in RAY:
         files[_COMPOSE] = [compose_file(plan)]
     if options.monitors is not None:
         files[_MONITORS] = [monitor_values(plan)]

@@ -9,11 +9,13 @@ from provision.generate.cluster.plan import Plan, work_variables
 from provision.generate.cluster.pod import gpu_pod
 from provision.generate.cluster.shapes import check_shape
 
-__all__ = ["service_objects"]
+__all__ = ["GRACE_SECONDS", "first_request", "service_objects"]
 
 _PORT_NAME = "http"
 _DRAIN_SECONDS = 20
-_GRACE_SECONDS = 140
+GRACE_SECONDS = 140
+"""How long a service may go on with what it was asked before it was told to end."""
+
 _PROBE_SECONDS = 60
 # Twenty minutes: weights of hundreds of gigabytes are read in that time.
 _PROBES = 120
@@ -43,7 +45,7 @@ def _deployment(plan: Plan) -> dict[str, Any]:
     container["readinessProbe"] = {"tcpSocket": {"port": _PORT_NAME}, "periodSeconds": 5}
     # Endpoints forget a Pod that ends only after a while; until then it goes on answering.
     container["lifecycle"] = {"preStop": {"sleep": {"seconds": _DRAIN_SECONDS}}}
-    pod["terminationGracePeriodSeconds"] = _GRACE_SECONDS
+    pod["terminationGracePeriodSeconds"] = GRACE_SECONDS
     pod["topologySpreadConstraints"] = [
         {
             "maxSkew": 1,
@@ -75,13 +77,19 @@ def _rolling(plan: Plan) -> dict[str, int]:
 
 
 def _startup(warm_up: WarmUp, port: int) -> dict[str, Any]:
-    address = f"http://127.0.0.1:{port}{warm_up.path}"
+    words, seconds, times = first_request(warm_up, port)
     return {
-        "exec": {"command": ["python3", "-c", _ASK, address, warm_up.body]},
+        "exec": {"command": list(words)},
         "periodSeconds": 10,
-        "timeoutSeconds": _PROBE_SECONDS,
-        "failureThreshold": _PROBES,
+        "timeoutSeconds": seconds,
+        "failureThreshold": times,
     }
+
+
+def first_request(warm_up: WarmUp, port: int) -> tuple[tuple[str, ...], int, int]:
+    """Return the command that asks a service for the first time, its limit in seconds, and how often it may fail."""
+    address = f"http://127.0.0.1:{port}{warm_up.path}"
+    return ("python3", "-c", _ASK, address, warm_up.body), _PROBE_SECONDS, _PROBES
 
 
 def _service(plan: Plan) -> dict[str, Any]:

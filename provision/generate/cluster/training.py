@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from provision.errors import UsageError
+from provision.generate.cluster.options import SERVING
 from provision.generate.cluster.plan import FILE, Plan, work_variables
 from provision.generate.cluster.pod import gpu_pod
+from provision.generate.cluster.serving import GRACE_SECONDS, first_request
 from provision.generate.cluster.shapes import check_shape
 from provision.generate.cluster.store import store_mounts, store_services
 
@@ -54,13 +56,13 @@ def training(plan: Plan) -> list[dict[str, Any]]:
 
 
 def compose_file(plan: Plan) -> dict[str, Any]:
-    """Return a Compose file with the same limits, for one machine without Kubernetes."""
+    """Return a Compose file with the same limits, of a training or a service, for one machine without Kubernetes."""
     options = plan.options
+    is_service = options.runner in SERVING
     limits: dict[str, Any] = {"memory": f"{plan.memory_for(options.gpus)}G"}
     if options.cpus is not None:
         limits["cpus"] = str(options.cpus)
-    # Compose replaces $NAME; two dollars are one.
-    words = ("torchrun", "--standalone", f"--nproc-per-node={options.gpus}", *options.script)
+    starter = () if is_service else ("torchrun", "--standalone", f"--nproc-per-node={options.gpus}")
     devices = {"driver": "nvidia", "count": options.gpus, "capabilities": ["gpu"]}
     service: dict[str, Any] = {
         "image": options.image,
@@ -68,20 +70,39 @@ def compose_file(plan: Plan) -> dict[str, Any]:
         "shm_size": f"{plan.shm_gib}gb",
         "ulimits": {"memlock": -1},
         "deploy": {"resources": {"limits": limits, "reservations": {"devices": [devices]}}},
-        "command": [word.replace("$", "$$") for word in words],
+        "command": _escaped((*starter, *options.script)),
     }
+    if is_service and options.warm_up is not None:
+        words, seconds, times = first_request(options.warm_up, options.port)
+        # Healthy is what has answered; while it starts, no answer counts as a failure.
+        service |= {
+            "ports": [f"127.0.0.1:{options.port}:{options.port}"],
+            "healthcheck": {
+                "test": ["CMD", *_escaped(words)],
+                "interval": "10s",
+                "timeout": f"{seconds}s",
+                "start_period": f"{10 * times}s",
+            },
+            "stop_grace_period": f"{GRACE_SECONDS}s",
+        }
     variables = work_variables(plan)
     if variables:
         service["environment"] = {name: value.replace("$", "$$") for name, value in sorted(variables.items())}
+    name = "serve" if is_service else "train"
     services, waits, volumes = store_services(plan)
     if not services:
-        return {"services": {"train": service}}
+        return {"services": {name: service}}
     service["depends_on"] = waits
     service["volumes"] = [
         f"{mount['name']}:{mount['mountPath']}{':ro' if mount.get('readOnly') else ''}"
         for mount in store_mounts(options)
     ]
-    return {"services": {**services, "train": service}, "volumes": volumes}
+    return {"services": {**services, name: service}, "volumes": volumes}
+
+
+def _escaped(words: tuple[str, ...]) -> list[str]:
+    """Return words as Compose takes them: it replaces $NAME, and two dollars are one."""
+    return [word.replace("$", "$$") for word in words]
 
 
 def _jobset(plan: Plan) -> dict[str, Any]:

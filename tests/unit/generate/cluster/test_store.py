@@ -180,3 +180,17 @@ def test_rclone_brings_data_and_keeps_checkpoints_until_the_last(
     assert run(words["store-checkpoints"], tmp_path).wait(60) == 0
     assert {path.name for path in mine.iterdir()} == {"step1", "step2"}
     assert (mine / "step1").stat().st_mode & 0o022 == 0o022, "the user of the work may write it"
+
+
+def test_a_service_of_compose_is_healthy_once_it_answered(image_lock: Subject, matrix: Matrix) -> None:
+    options = replace(
+        TRAIN, runner="deployment", nodes=1, checkpoints=None, gpus=1, script=("serve", "$MODEL"), port=8001,
+        warm_up=WarmUp(path="/v1/models"),
+    )  # fmt: skip
+    (document,) = documents(render_cluster(image_lock, options, matrix), "compose.yaml")
+    service = document["services"]["serve"]
+    assert service["command"] == ["serve", "$$MODEL"]
+    assert service["healthcheck"]["test"][-2:] == ["http://127.0.0.1:8001/v1/models", ""]
+    assert (service["healthcheck"]["start_period"], service["stop_grace_period"]) == ("1200s", "140s")
+    assert service["ports"] == ["127.0.0.1:8001:8001"]
+    assert service["depends_on"] == {"data": {"condition": "service_completed_successfully"}}

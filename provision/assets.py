@@ -12,8 +12,6 @@ from pathlib import Path
 
 from provision.errors import DataError
 
-__all__ = ["asset_dir", "facts_dir", "is_installed", "read_date", "update_dir"]
-
 _PACKAGE = Path(__file__).resolve().parent
 
 

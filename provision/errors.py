@@ -21,25 +21,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
-__all__ = [
-    "EXIT_INTERRUPTED",
-    "USERINFO",
-    "ActionFailedError",
-    "DataError",
-    "DriftError",
-    "IncompatibleError",
-    "MissingDependencyError",
-    "ProvisionError",
-    "UnknownError",
-    "UnreachableError",
-    "UsageError",
-    "VerificationFailedError",
-    "first_of",
-    "install_command",
-    "shown",
-    "without_secrets",
-]
-
 EXIT_INTERRUPTED = 130
 _DISTRIBUTION = "gpu-provision"
 USERINFO = r"(?<=://)(?:[^/?#\s]*@|[^/?#\s:@\[]*:(?!\d*(?:[^\w@]|$))(?:\S*@|[^@\n]*@))"

@@ -11,8 +11,6 @@ from typing import BinaryIO
 
 from provision.errors import UsageError
 
-__all__ = ["check_size", "open_stdin", "read_bytes", "read_text", "replaced", "try_lock", "write_whole"]
-
 
 def open_stdin(flag: str) -> BinaryIO:
     """Return the standard input as bytes.

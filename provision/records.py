@@ -12,8 +12,6 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeVar, dataclass_transform
 
-__all__ = ["NOTHING", "fields_of", "plain", "record", "replace"]
-
 _Class = TypeVar("_Class")
 _Record = TypeVar("_Record")
 _Plan = list[tuple[str, Any, Callable[[Any, Any], None]]]

@@ -15,20 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from packaging.version import Version
 
-__all__ = [
-    "Spec",
-    "admits",
-    "admits_python",
-    "branch_of",
-    "is_empty",
-    "is_older",
-    "is_prefix_of",
-    "minor_of",
-    "outside_of",
-    "parse",
-    "spec_of",
-]
-
 _OPERATORS = ("===", "~=", "==", "!=", "<=", ">=", "<", ">")
 
 

@@ -33,8 +33,6 @@ from unittest.mock import patch
 from provision.matrix.cache import ParsedFile
 from provision.matrix.model import ARRAY_OF
 
-__all__ = ["BrokenExampleError", "has_examples", "replay"]
-
 ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT_SECONDS = 600
 _PARTS = re.compile(

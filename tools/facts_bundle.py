@@ -17,8 +17,6 @@ from pathlib import Path
 
 from provision.refresh.bundle import NAMESPACE
 
-__all__ = ["main", "pack"]
-
 COMPAT = Path(__file__).resolve().parents[1] / "compat"
 
 

@@ -17,8 +17,6 @@ from provision.predict.request import PredictRequest
 from provision.predict.serving import PROMPT, Engine, first_parts, first_terms, prompt_seconds, step_terms
 from provision.records import replace
 
-__all__ = ["fit_engine", "fit_stream", "fit_unstated"]
-
 Array = Any
 Deployment = tuple[PredictRequest, float, float | None]
 """A request, its milliseconds between tokens, and to the first one where that was measured."""

@@ -16,8 +16,6 @@ from provision.cli.parser import COMMANDS, Parser, build_parser, build_top_parse
 from provision.cli.text.help import part_examples
 from provision.matrix.load import Matrix
 
-__all__ = ["manual_pages"]
-
 
 def manual_pages() -> dict[str, str]:
     """Return the pages: file name → text for groff."""

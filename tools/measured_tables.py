@@ -14,8 +14,6 @@ from provision.predict.tables import PROBES, Kind, Measured, precision_of
 from provision.predict.tables.sheet import Cells
 from provision.predict.vision import family
 
-__all__ = ["FIRST_TOKENS", "KINDS", "above_zero"]
-
 
 def _read_timm(cells: Cells) -> Measured:
     value = cells.need("samples_per_sec")

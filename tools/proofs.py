@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PROOFS", "read_records", "show_records", "show_steps"]
-
 PROOFS = Path(__file__).resolve().parents[1] / "docs" / "proof"
 _NONE = (
     "None of this has run on a GPU yet. Parsers of GPU tools are tested on captures and stand-in machines; the\n"

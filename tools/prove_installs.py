@@ -40,20 +40,6 @@ from provision.resolve.requirements import parse_requirements
 from provision.resolve.solve import solve
 from provision.resolve.stack import Refusal
 
-__all__ = [
-    "Proof",
-    "Table",
-    "draw",
-    "draw_extras",
-    "import_modules",
-    "main",
-    "name_of",
-    "prove",
-    "put_table",
-    "read_proofs",
-    "write_page",
-]
-
 ROOT = Path(__file__).resolve().parents[1]
 EXIT_FAILED, EXIT_ABSENT, EXIT_INCOMPATIBLE, EXIT_UNKNOWN = 6, 7, 3, 4
 _PAIRS = (("torch",), ("torch",), ("tensorflow",), ("jax",), ("torch", "jax"), ("torch", "tensorflow"))

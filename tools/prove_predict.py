@@ -30,8 +30,6 @@ from measured_tables import KINDS
 from train_predict import RECIPES, SOURCES
 from train_predict import main as learn
 
-__all__ = ["main"]
-
 
 @record
 class Split:

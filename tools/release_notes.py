@@ -9,8 +9,6 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["notes_of"]
-
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from provision.audit.model import Options
 from provision.records import record
 
-__all__ = ["FOLDER", "Example", "read_examples"]
-
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "corpus" / "rules"
 _LISTS = ("gpus", "platforms")
 

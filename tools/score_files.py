@@ -27,20 +27,6 @@ from provision.audit.model import Options, Source
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 
-__all__ = [
-    "FAMILIES",
-    "PARTS",
-    "Answers",
-    "Said",
-    "answer",
-    "answers",
-    "false_errors",
-    "found",
-    "part_of",
-    "read_rows",
-    "summary",
-]
-
 FOLDER = Path(__file__).parents[1] / "tests" / "files"
 PARTS = ("dev", "held")
 _HELD_OF_FIVE = 2

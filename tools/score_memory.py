@@ -33,8 +33,6 @@ from provision.planner.shape import Shape, find_shape, make_shape
 from provision.predict.networks import Networks
 from provision.records import fields_of, record
 
-__all__ = ["FOLDER", "PARTS", "Run", "error_of", "estimate_of", "is_within", "read_runs", "seen_gib", "table"]
-
 FOLDER = Path(__file__).parents[1] / "tests" / "memory"
 PARTS = ("learning", "held out")
 

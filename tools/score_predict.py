@@ -29,8 +29,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measured_tables import FIRST_TOKENS, KINDS
 from suites import Suite, find_suite, score_suite
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Score each table."""

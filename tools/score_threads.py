@@ -28,8 +28,6 @@ from provision.doctor.case import Case
 from provision.doctor.engine import Finding, diagnose
 from provision.matrix.load import Matrix
 
-__all__ = ["FOLDER", "PARTS", "SETS", "answer", "part_of", "read_rows", "score", "summary"]
-
 FOLDER = Path(__file__).parents[1] / "tests" / "threads"
 PARTS = ("dev", "held")
 SETS = {

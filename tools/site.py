@@ -35,8 +35,6 @@ from provision.versions import is_prefix_of, parse
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from docs import sentence, table
 
-__all__ = ["LANGUAGES", "badge", "build", "fact_pages", "main"]
-
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = Path(__file__).with_name("site.yml")
 LANGUAGES = ("en", "zh")

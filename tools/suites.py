@@ -27,8 +27,6 @@ from provision.records import record
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measured_tables import above_zero
 
-__all__ = ["SUITES", "Suite", "find_suite", "score_suite"]
-
 _FULL_BATCH = 8.0
 """Samples at which a GPU is half busy."""
 _SCALING = 0.95

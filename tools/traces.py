@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["traces"]
-
 HOUR, DAY = 3600, 86_400
 DAYS = 5
 LOW, HIGH = 4, 16

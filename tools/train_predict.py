@@ -34,8 +34,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from fit_serving import fit_engine, fit_stream, fit_unstated
 from measured_tables import FIRST_TOKENS, KINDS
 
-__all__ = ["main", "train"]
-
 Array = Any
 Deployments = list[tuple[PredictRequest, float, float | None]]
 _TARGET = 0.80

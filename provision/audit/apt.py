@@ -11,8 +11,6 @@ from provision.audit.model import Command, Environment
 from provision.audit.wrappers import SHELLS, is_script, unwrap
 from provision.matrix.load import Matrix
 
-__all__ = ["may_bring_archive", "not_inside", "of_release", "packages_of"]
-
 _APT = ("apt-get", "apt", "aptitude")
 _BRINGERS = SHELLS | {"source", ".", "eval", "gpg"}
 _ADDERS = ("add-apt-repository", "apt-add-repository")

@@ -10,8 +10,6 @@ from provision.audit.model import Finding, Source
 from provision.errors import UsageError
 from provision.records import record
 
-__all__ = ["Known", "baseline_document", "read_baseline", "split"]
-
 _VERSION = 1
 
 

@@ -11,20 +11,6 @@ from provision.matrix.model import CudaImage
 from provision.matrix.query import hub_name
 from provision.versions import minor_of, parse, spec_of
 
-__all__ = [
-    "cuda_image",
-    "has_moving_tag",
-    "has_old_key",
-    "is_bare",
-    "is_cuda_repository",
-    "is_deleted",
-    "is_framework_image",
-    "is_plain",
-    "is_proved_absent",
-    "may_have_frameworks",
-    "starts_as_root",
-]
-
 _PYTHON = "python"
 _CUDA = "nvidia/cuda"
 

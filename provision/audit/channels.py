@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from provision.audit.model import Environment, Install, Requirement
 
-__all__ = ["CUDA_CHOICE", "PYTORCH", "conda_pytorch", "is_from_channel", "release_of", "wish_of"]
-
 PYTORCH = "pytorch"
 """The package, and the channel of PyTorch's own."""
 CUDA_CHOICE = "pytorch-cuda"

@@ -10,18 +10,6 @@ from provision.audit.model import Command, Environment, Install
 from provision.records import record
 from provision.resolve.requirements import normalise_name
 
-__all__ = [
-    "Upgrade",
-    "command_of",
-    "is_apart",
-    "is_brought_up",
-    "is_caught",
-    "is_removed",
-    "is_removed_after",
-    "is_upgrade",
-    "upgrade_of",
-]
-
 _MAKERS = ("venv", "virtualenv")
 _AFRESH = ("--force-reinstall", "--ignore-installed", "-I", "--reinstall")
 _UPGRADES = ("--upgrade", *_AFRESH)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from provision.matrix.load import Matrix
 from provision.versions import admits_python, parse, spec_of
 
-__all__ = ["fact_ids", "needs_of", "newest_needs"]
-
 _FAMILY = ("torchvision", "torchaudio")
 _TORCH = "torch"
 

@@ -11,8 +11,6 @@ from provision.matrix.load import Matrix
 from provision.records import record
 from provision.versions import minor_of, parse
 
-__all__ = ["Compiled", "builds_from_source"]
-
 _FLASH_ATTN = "flash-attn"
 _FORCE = "FLASH_ATTENTION_FORCE_BUILD"
 _TRUE = ("1", "true")

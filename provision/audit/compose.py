@@ -15,8 +15,6 @@ from provision.errors import UsageError
 from provision.matrix.query import split_reference
 from provision.records import replace
 
-__all__ = ["parse_compose"]
-
 _OVERLAYS = ("gpu", "nvidia", "cuda", "override")
 _VARIABLE = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[-+?])([^{}$]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
 

@@ -11,8 +11,6 @@ from provision.audit.requirements_file import Left, Listing, Reader, read_listin
 from provision.errors import UsageError
 from provision.records import NOTHING
 
-__all__ = ["CondaFile", "parse_conda_file", "read_conda_file"]
-
 
 class CondaFile:
     """What an environment file asks for.

@@ -15,8 +15,6 @@ from provision.audit.shell import Text
 from provision.errors import UsageError
 from provision.records import replace
 
-__all__ = ["parse_devcontainer"]
-
 _COMMANDS = ("onCreateCommand", "updateContentCommand", "postCreateCommand")
 """What runs once, in this order, when a container is made."""
 _PIECE = r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*+|/\*.*?\*/)*[\]}])|\t'

@@ -32,8 +32,6 @@ from provision.errors import UsageError, shown
 from provision.matrix.query import split_reference
 from provision.records import NOTHING, record, replace
 
-__all__ = ["Dockerfile", "Instruction", "parse_dockerfile", "split_instructions"]
-
 _KEYWORDS = frozenset(
     (
         "ADD",

@@ -10,8 +10,6 @@ from provision.audit.requirements_file import Left, Reader, read_listing
 from provision.audit.shell import content_of
 from provision.errors import UsageError
 
-__all__ = ["KINDS", "Document", "begins_dockerfile", "begins_known", "find_kind", "is_known_name", "parse_document"]
-
 KINDS = (
     "dockerfile",
     "requirements",

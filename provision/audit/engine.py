@@ -14,8 +14,6 @@ from provision.errors import MissingDependencyError, ProvisionError, UsageError
 from provision.matrix.load import Matrix
 from provision.records import record, replace
 
-__all__ = ["COMMENT_RULES", "Report", "Scope", "audit", "worst"]
-
 COMMENT_RULES = (NO_REASON, UNKNOWN_RULE, NEEDLESS)
 """Rules that judge the ignores, after all others."""
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from provision.audit.model import Edit, Finding, Source
 
-__all__ = ["apply_edits"]
-
 
 def apply_edits(findings: Iterable[Finding], sources: Mapping[str, Source]) -> tuple[dict[str, str], list[Finding]]:
     """Return the texts that change, by file, and the findings whose edits are in them.

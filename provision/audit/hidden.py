@@ -22,8 +22,6 @@ from provision.records import record
 from provision.resolve.request import matches
 from provision.versions import is_empty, outside_of, parse
 
-__all__ = ["broken_bounds", "missing_packages"]
-
 _FRAMEWORKS = ("torch", "tensorflow", "jax")
 _COMPANIONS = ("torchvision", "torchaudio")
 # Of these it is only said something where a file names them.

@@ -14,8 +14,6 @@ from provision.audit.documents import Document
 from provision.audit.model import Finding, Source, Span
 from provision.matrix.model import AuditRule
 
-__all__ = ["NEEDLESS", "NO_REASON", "UNKNOWN_RULE", "Ignore", "find_ignores", "judge_ignores"]
-
 NO_REASON, UNKNOWN_RULE, NEEDLESS = "I01", "I02", "I03"
 """Ids of the rules over the comments themselves."""
 

@@ -11,8 +11,6 @@ from provision.audit.model import Base, Environment, Install, Requirement, Sourc
 from provision.matrix.query import split_reference
 from provision.resolve.requirements import normalise_name
 
-__all__ = ["parse_image"]
-
 _MARKER = "@provision-payload "
 _FROM_LABELS = ("org.opencontainers.image.base.name",)
 

@@ -12,8 +12,6 @@ from provision.audit.shell import Field, ShellCommand, Text, content_of
 from provision.audit.wrappers import unwrap
 from provision.records import replace
 
-__all__ = ["Finder", "find_install", "variable_indexes"]
-
 Finder = Reader
 """Path inside the image → the file of the build context that lies there, ``None`` where that is not known."""
 

@@ -13,8 +13,6 @@ from provision.records import record
 from provision.resolve.request import FRAMEWORKS
 from provision.versions import parse
 
-__all__ = ["Gap", "Judged", "describe", "left_of", "of_releases"]
-
 _NO_FACTS = "no facts on this release"
 _LEFT = {
     "unknown option": "not an option of a requirements file that is known here",

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = ["keeps_last"]
-
 _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
 

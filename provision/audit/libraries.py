@@ -6,8 +6,6 @@ from provision.audit.model import Environment, Requirement
 from provision.audit.wanted import Wanted, build_of, cuda_of
 from provision.matrix.load import Matrix
 
-__all__ = ["brings_own", "brings_system_libraries", "libraries_of"]
-
 _LIBRARIES = ("libcudnn", "libcublas", "cuda-libraries", "cuda-toolkit", "cuda-runtime", "cudnn")
 _INSTALLERS = ("apt", "apt-get", "conda", "mamba", "micromamba", "dnf", "yum", "microdnf")
 _WHEELS = ("nvidia-", "cuda-toolkit")

@@ -11,8 +11,6 @@ from provision.audit.requirement import parse_conda
 from provision.audit.shell import Text
 from provision.records import record, replace
 
-__all__ = ["PixiProject", "read_pipfile", "read_pixi"]
-
 
 @record
 class PixiProject:

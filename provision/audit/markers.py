@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["holds"]
-
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 

@@ -44,30 +44,6 @@ from provision.errors import UsageError
 from provision.matrix.load import Matrix
 from provision.records import NOTHING, record
 
-__all__ = [
-    "ERROR",
-    "INFO",
-    "SEVERITIES",
-    "WARN",
-    "Base",
-    "Command",
-    "Edit",
-    "Environment",
-    "Finding",
-    "Index",
-    "Install",
-    "NotJudgedError",
-    "Options",
-    "Position",
-    "Requirement",
-    "Rule",
-    "Source",
-    "Span",
-    "Variable",
-    "Way",
-    "Word",
-]
-
 ERROR, WARN, INFO = "error", "warn", "info"
 SEVERITIES = (INFO, WARN, ERROR)
 """From the mildest to the gravest."""

@@ -14,8 +14,6 @@ from provision.audit.shell import Text, content_of
 from provision.errors import UsageError
 from provision.versions import spec_of
 
-__all__ = ["parse_pipfile", "parse_pixi", "parse_setup"]
-
 _MAIN = "dependencies"
 
 

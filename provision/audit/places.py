@@ -9,8 +9,6 @@ from provision.audit.model import Source, Span
 from provision.audit.shell import Text
 from provision.errors import MissingDependencyError, UsageError, install_command
 
-__all__ = ["Path", "Placed", "read_toml", "read_yaml"]
-
 Path = tuple[str | int, ...]
 
 _HEADER = re.compile(r"[ \t]*(\[\[?)([^\n]*?)(\]\]?)[ \t]*(?:#[^\n]*)?(?=\r?\n|\Z)")

@@ -23,18 +23,6 @@ from provision.records import record, replace
 from provision.resolve.published import Problem, Want, is_satisfiable, need_asks, picks_of
 from provision.versions import parse
 
-__all__ = [
-    "Present",
-    "Step",
-    "Walk",
-    "brings",
-    "origin_at_end",
-    "origin_of",
-    "taken_of_all",
-    "walks_of",
-    "whole_walks_of",
-]
-
 _TORCH = "torch"
 _TAG = re.compile(r"-cp(3[0-9]+)-(?!abi3)[^/]*\.whl")
 """The Python that a wheel is for which is named by its address."""

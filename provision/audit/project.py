@@ -14,19 +14,6 @@ from provision.records import record, replace
 from provision.resolve.requirements import normalise_name
 from provision.versions import spec_of
 
-__all__ = [
-    "Project",
-    "address_of",
-    "environment_of",
-    "parse_lock",
-    "parse_pyproject",
-    "poetry_specifier",
-    "read_groups",
-    "read_project",
-    "table_of",
-    "table_requirement",
-]
-
 _PACKAGE = re.compile(r"^\[\[package\]\]", re.MULTILINE)
 _CARET = re.compile(r"[~^]?\s*([0-9]+(?:\.[0-9]+)*)")
 

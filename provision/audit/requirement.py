@@ -12,8 +12,6 @@ from provision.audit.model import Requirement
 from provision.audit.shell import Text
 from provision.resolve.requirements import normalise_name
 
-__all__ = ["clean_version", "parse_conda", "parse_requirement", "pinned_python", "pinned_version"]
-
 _HEAD = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*\b)?)\s*(\[[^\]]*\])?\s*")
 _CLAUSE = re.compile(r"\s*(===|~=|==|!=|<=|>=|<|>)\s*([^\s,;()]+)\s*")
 _SIMPLE = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:\.\*|\+[a-z0-9]+)?")

@@ -12,8 +12,6 @@ from provision.audit.shell import Text, content_of
 from provision.errors import UsageError, shown
 from provision.records import NOTHING, record, replace
 
-__all__ = ["Left", "Listing", "Reader", "read_listing"]
-
 Reader = Callable[[str], Source | None]
 """Path relative to where the program runs → its text, ``None`` where there is no such file."""
 

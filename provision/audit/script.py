@@ -10,8 +10,6 @@ from provision.audit.requirements_file import Reader
 from provision.audit.shell import Part, Text, content_of
 from provision.records import replace
 
-__all__ = ["parse_script", "read_joined", "run_of", "words"]
-
 _END = "END_OF_COMMAND"
 
 

@@ -10,8 +10,6 @@ from provision.audit.model import NotJudgedError, Source
 from provision.errors import UsageError
 from provision.records import NOTHING, record
 
-__all__ = ["Needs", "Setup", "read_setup_cfg", "read_setup_py"]
-
 _FILE = re.compile(r"[\w./-]*(?:\.txt|\.in)")
 _STEPS_MAX = 2000
 _DEPTH_MAX = 12

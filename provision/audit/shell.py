@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from provision.audit.model import Command, Source, Span, Variable, Word
 from provision.audit.wrappers import SHELLS, find_script, reads_input, unwrap
 
-__all__ = ["Field", "Heredoc", "Part", "ShellCommand", "Text", "content_of", "find_heredocs", "parse_shell", "words_of"]
-
 _PLAIN = re.compile(r"[^\s'\"\\$`;&|<>(){}#]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")

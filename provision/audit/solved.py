@@ -23,23 +23,6 @@ if TYPE_CHECKING:
     from provision.matrix.published import PublishedPackage
     from provision.resolve.published import Clash, Problem, Want
 
-__all__ = [
-    "FAMILY",
-    "INSTALLERS",
-    "KINDS",
-    "Asked",
-    "asked_of",
-    "clash_of",
-    "current_pythons",
-    "is_absent",
-    "likely_of",
-    "pin_of",
-    "pinned_release",
-    "problem_of",
-    "taken_of",
-    "ways_out",
-]
-
 KINDS = frozenset(("stage", "requirements", "conda", "pyproject", "script"))
 INSTALLERS = frozenset(("pip", "uv", "poetry", "pdm"))
 FAMILY = ("torch", "torchaudio", "torchvision")

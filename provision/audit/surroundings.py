@@ -14,8 +14,6 @@ from provision.matrix.load import Matrix
 from provision.matrix.query import hub_name
 from provision.records import replace
 
-__all__ = ["complete"]
-
 # Compiled when they are first used: many files need none of them.
 _CUDNN = r"cudnn[0-9]*"
 _RELEASE = r"[0-9]+(?:\.[0-9]+)+"

@@ -11,8 +11,6 @@ from provision.matrix.load import Matrix
 if TYPE_CHECKING:
     from provision.resolve.stack import FactRef
 
-__all__ = ["found"]
-
 
 def found(
     matrix: Matrix,

@@ -23,28 +23,6 @@ from provision.versions import is_empty, spec_of
 if TYPE_CHECKING:
     from provision.resolve.stack import Refusal, Stack
 
-__all__ = [
-    "CPU",
-    "Wanted",
-    "admits",
-    "build_of",
-    "cuda_major",
-    "cuda_of",
-    "effective",
-    "exact_of",
-    "excludes",
-    "frameworks",
-    "index_variant",
-    "is_offered",
-    "is_pytorch_index",
-    "platform_of",
-    "python_of",
-    "resolve",
-    "resolve_request",
-    "standing",
-    "variant_of",
-]
-
 CPU = "cpu"
 
 _VARIANT = r"cu[0-9]{2,3}"

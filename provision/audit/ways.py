@@ -12,8 +12,6 @@ from provision.matrix.load import Matrix
 from provision.records import replace
 from provision.versions import parse
 
-__all__ = ["place", "settle_hints", "ways_of", "write_pins"]
-
 _NEAR = 2
 _SHOWN = 2
 

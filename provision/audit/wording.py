@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from provision.resolve.stack import FactRef, Refusal
 
-__all__ = ["facts_of", "reasons_of"]
-
 
 def reasons_of(refusal: Refusal) -> tuple[str, ...]:
     """Return why, in the resolver's own words."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["SHELLS", "find_script", "is_script", "reads_input", "unwrap"]
-
 SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
 
 _WRAPPERS: dict[str, frozenset[str]] = {

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from provision.audit.shell import ShellCommand, Text
 
-__all__ = ["written_files"]
-
 _READ_BY_INSTALLERS = (".txt", ".in", ".toml", ".lock", ".yml", ".yaml", ".cfg")
 _READER_WORDS = """
 [ [[ awk cat cd chmod chown cmp cut diff echo egrep export file find grep head less ls md5sum mkdir more printf

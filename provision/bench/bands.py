@@ -10,8 +10,6 @@ from provision.matrix.model import PerformanceFloor
 from provision.matrix.query import NVLINK, PCIE, find_floor, find_layout, find_slot_floor, gpu_ids
 from provision.records import record
 
-__all__ = ["Band", "Unjudged", "find_unjudged", "judge"]
-
 _GIGA, _TERA = 1e9, 1e12
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _PART = " MIG "

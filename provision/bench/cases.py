@@ -7,8 +7,6 @@ from itertools import product
 from provision.errors import UsageError
 from provision.records import plain, record
 
-__all__ = ["KINDS", "SUITES", "Case", "choose"]
-
 SUITES = ("quick", "standard", "full")
 KINDS = ("gemm", "copy", "stream", "cnn", "rnn", "transformer", "loader", "allreduce")
 _NETWORKS = ("cnn", "rnn", "transformer")

@@ -11,8 +11,6 @@ from provision.bench.results import Figure, Results, median
 from provision.errors import UsageError
 from provision.records import NOTHING, record, replace
 
-__all__ = ["Comparison", "Difference", "compare", "run_noise"]
-
 _SIGMAS = 3.0
 _FALSE_ALARMS = 0.05
 """Share of comparisons of equal environments in which any case may be called slower."""

@@ -11,8 +11,6 @@ from typing import Any
 from provision.errors import UsageError
 from provision.records import plain, record
 
-__all__ = ["SCHEMA_VERSION", "Figure", "Results", "median", "read_results", "summarise"]
-
 SCHEMA_VERSION = 1
 _BYTES_MAX = 64 * 2**20
 _STATUSES = ("ok", "failed", "skipped")

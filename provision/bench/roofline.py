@@ -9,8 +9,6 @@ from provision.bench.results import Results
 from provision.errors import UnknownError
 from provision.predict.hardware import Accelerator, Hardware
 
-__all__ = ["roofline_svg"]
-
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 760, 460, 70, 50, 30, 20
 _COLOURS = {"gemm": "#0072b2", "stream": "#009e73", "transformer": "#d55e00"}
 _NAMESPACE = "http" + "://www.w3.org/2000/svg"

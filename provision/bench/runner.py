@@ -18,8 +18,6 @@ from provision.bench.results import Figure, summarise
 from provision.errors import ActionFailedError, MissingDependencyError
 from provision.records import record
 
-__all__ = ["Environment", "Run", "find_device", "run_cases"]
-
 _MARKER = b"@provision-payload "
 _CASE_SECONDS_MAX = 600
 _LINE_BYTES_MAX = 16 * 2**20

@@ -14,8 +14,6 @@ from provision.resolve.request import FRAMEWORKS, Request, is_exact
 from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.stack import Stack
 
-__all__ = ["Age", "find_age", "find_changed", "find_younger"]
-
 _DAYS_MAX = 365
 _GIT_SECONDS = 5
 _DEPENDENTS = ("dependents", "optional_dependents")

@@ -9,8 +9,6 @@ from pathlib import Path
 from provision.errors import ActionFailedError
 from provision.files import replaced
 
-__all__ = ["copied_to", "written_beside"]
-
 
 @contextmanager
 def written_beside(target: Path) -> Iterator[Path]:

@@ -19,8 +19,6 @@ from provision.build.failures import explain_build
 from provision.build.progress import BuildKitLog, Observer
 from provision.errors import MissingDependencyError
 
-__all__ = ["bake"]
-
 _FILE = "docker-bake.hcl"
 
 

@@ -12,8 +12,6 @@ from provision.errors import ActionFailedError, IncompatibleError
 from provision.resolve.environment import needed_glibc
 from provision.versions import minor_of
 
-__all__ = ["check_base"]
-
 _VARIABLE = "PYTHON_VERSION"
 _ANSWER_SECONDS = 30
 _QUESTION = "import platform, venv; print(*platform.libc_ver())"

@@ -22,8 +22,6 @@ from provision.files import write_whole
 from provision.index.remote_zip import Ranges, RemoteFile, open_archive
 from provision.records import record
 
-__all__ = ["Brought", "Wheel"]
-
 _FORMAT = 3
 """Of what is kept; another one where the same sources would be read otherwise."""
 _SOURCE_BYTES_MAX = 4 * 1024 * 1024

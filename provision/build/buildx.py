@@ -21,8 +21,6 @@ from provision.errors import ActionFailedError, MissingDependencyError, UsageErr
 if TYPE_CHECKING:
     import subprocess
 
-__all__ = ["CommandEngine", "connect", "follow"]
-
 _ANSWER_SECONDS = 30
 _CONTAINERD_SNAPSHOTTER = "io.containerd.snapshotter"
 _PROBE = "provision-probe:latest"

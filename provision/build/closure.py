@@ -40,8 +40,6 @@ from provision.resolve.stack import (
 from provision.resolve.system import system_packages
 from provision.versions import is_empty, outside_of, parse, spec_of
 
-__all__ = ["Opened", "lock_project", "lock_sources", "lock_whole", "needs_lock", "with_build_base"]
-
 _ROUNDS_MAX = 4
 _OLDER_PYTHONS_MAX = 3
 _EARLIER_RELEASES_MAX = 3

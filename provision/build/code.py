@@ -20,8 +20,6 @@ from provision.generate.image import CODE
 from provision.generate.write import written_names
 from provision.records import record
 
-__all__ = ["Copy", "date_file", "find_files", "is_current", "parse_copy", "write_code"]
-
 _WORKSPACE = "/workspace"
 _ALWAYS: tuple[str, ...] = (
     *(".git", ".hg", ".svn", "__pycache__", "*.py[co]", "*.egg-info", ".venv", ".tox", ".nox", "node_modules"),

@@ -30,8 +30,6 @@ from provision.build.export import Destination, Export, Purpose
 from provision.build.progress import Observer, Step
 from provision.errors import MissingDependencyError, install_command
 
-__all__ = ["BuildRequest", "BuildResult", "Completed", "Engine", "Frontend", "ImageInfo", "find_engine"]
-
 Frontend = Literal["modern", "builtin", "classic"]
 
 

@@ -25,8 +25,6 @@ from typing import Literal
 
 from provision.errors import MissingDependencyError, UsageError
 
-__all__ = ["CONTAINERD", "Destination", "Export", "Purpose", "choose_export", "parse_output", "quote_field"]
-
 Purpose = Literal["local", "push", "file"]
 Kind = Literal["oci", "docker", "tar", "local"]
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from provision.build.progress import BuildLog
 from provision.errors import ActionFailedError, MissingDependencyError, ProvisionError, VerificationFailedError
 
-__all__ = ["engine_absent", "explain_build", "explain_push"]
-
 _SHOWN_LINES = 12
 _VERIFICATION_EXIT = VerificationFailedError.exit_code
 

@@ -20,8 +20,6 @@ from provision.resolve.requirements import normalise_name
 from provision.resolve.stack import LockedPackage, Stack
 from provision.versions import parse
 
-__all__ = ["complete_hashes", "find_urls", "read_page"]
-
 _PAGE_BYTES_MAX = 64 * 1024 * 1024
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 

@@ -27,8 +27,6 @@ from provision.resolve.requirements import normalise_name, requirement_of
 from provision.resolve.stack import LockedPackage, Reason, Stack
 from provision.versions import admits_python, parse, spec_of
 
-__all__ = ["Held", "hold_code"]
-
 _AT_ONCE = 8
 _ROUNDS_MAX = 3
 _PROBES_MAX = 32

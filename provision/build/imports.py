@@ -15,8 +15,6 @@ from pathlib import Path
 
 from provision.records import record
 
-__all__ = ["Code", "Import", "is_certain", "own_names", "read_code"]
-
 _FILES_MAX = 5000
 _BYTES_MAX = 1024 * 1024
 _STATEMENT = re.compile(rb"^(?:from|import)[ \t]+[^\n\\#(;]*(?:\([^)]*\)|(?:\\\r?\n[^\n\\#;]*)*)", re.MULTILINE)

@@ -8,8 +8,6 @@ from typing import Any
 from provision.errors import MissingDependencyError, UsageError, install_command
 from provision.records import record
 
-__all__ = ["Inspection", "inspect_image"]
-
 _ANSWER_SECONDS = 120
 _PYTHONS = ("python3", "python", "/opt/conda/bin/python", "/opt/venv/bin/python")
 

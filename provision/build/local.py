@@ -11,8 +11,6 @@ from provision.files import replaced
 from provision.generate.recipe import LOCAL_FOLDER
 from provision.records import NOTHING, record
 
-__all__ = ["Local", "check_local", "find_local", "refuse_foreign", "write_local"]
-
 
 @record
 class Local:

@@ -16,8 +16,6 @@ from provision.resolve.solve import solve
 from provision.resolve.stack import Reason, Stack
 from provision.versions import is_empty, outside_of, spec_of
 
-__all__ = ["Misfit", "find_misfit", "fit_cuda", "line_hint"]
-
 _BINDINGS = "cuda-bindings"
 """What reaches CUDA for others, in a release for each major of it."""
 

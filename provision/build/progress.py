@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TextIO
 
-__all__ = ["BuildKitLog", "BuildLog", "ClassicLog", "Observer", "PushLog", "Step", "StepStatus", "report_progress"]
-
 StepStatus = Literal["running", "done", "cached", "failed", "canceled"]
 Event = Literal["started", "output", "ended"]
 

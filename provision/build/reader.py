@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import ssl
     from urllib.request import OpenerDirector, Request
 
-__all__ = ["Reader", "Response", "describe", "trusted_certificates"]
-
 _PART = 206
 
 

@@ -15,8 +15,6 @@ from provision.build.archive import written_beside
 from provision.build.engine import BuildResult
 from provision.build.verify import Finding
 
-__all__ = ["BuildRecord", "Maker", "record_path", "write_record"]
-
 _RECORD_VERSION = 1
 
 

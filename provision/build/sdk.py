@@ -17,8 +17,6 @@ from provision.errors import ActionFailedError, UsageError
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = ["SdkEngine", "connect"]
-
 # Between two words of the engine a large layer may take long to commit.
 _SILENCE_SECONDS = 3600
 

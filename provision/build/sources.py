@@ -32,8 +32,6 @@ from provision.resolve.requirements import LOCAL, normalise_name, parse_line, re
 if TYPE_CHECKING:
     from provision.audit.setup_script import Needs
 
-__all__ = ["BuildNeeds", "Sources", "build_needs", "find_obstacle", "is_package"]
-
 _BYTES_MAX = 1024 * 1024
 _ARCHIVE_BYTES_MAX = 512 * 1024 * 1024
 _GIT_SECONDS = 120

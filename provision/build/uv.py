@@ -34,8 +34,6 @@ from provision.resolve.halves import Fixed
 from provision.resolve.requirements import LOCAL, SECRETS_HINT, normalise_name, requirement_of
 from provision.versions import admits_python
 
-__all__ = ["Bound", "Found", "NoSolution", "Place", "Question", "SourceNeeds", "Uv", "account_variables", "find_uv"]
-
 _UNREACHABLE = re.compile(r"Failed to fetch|error sending request|Request failed|dns error|timed out|Could not connect")
 _UNAUTHORIZED = re.compile(
     r"An index URL \((?P<url>[^)\s]+)\) (?:could not be queried|returned a)[^\n]*?"

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from provision.build.engine import Engine
 from provision.errors import VerificationFailedError
 
-__all__ = ["Finding", "verify_image"]
-
 _COMMAND = ("/opt/provision/verify.py", "--static", "--json")
 
 

@@ -20,8 +20,6 @@ from provision.resolve.solve import TENSORFLOW_CPU, named_again
 from provision.resolve.stack import Refusal, Stack
 from provision.versions import minor_of
 
-__all__ = ["SECONDS_MAX", "TRIES_MAX", "WAYS_MAX", "Trials", "Way", "find_ways"]
-
 TRIES_MAX = 16
 SECONDS_MAX = 60
 WAYS_MAX = 3

@@ -11,8 +11,6 @@ from provision.matrix.decode import field_order
 from provision.matrix.load import Matrix
 from provision.matrix.model import Evidence, Source
 
-__all__ = ["KINDS", "describe_sources", "fact_document", "find_fact"]
-
 _Rows = Iterable[tuple[str, Any]]
 
 KINDS: dict[str, Callable[[Matrix], _Rows]] = {

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from provision.generate.fragment.half import GpuHalf
     from provision.resolve.stack import Stack
 
-__all__ = ["add_fragment_flags", "check_fragment_flags", "give_fragment"]
-
 _FILE_BYTES_MAX = 4 * 1024 * 1024
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from provision.errors import MissingDependencyError
 
-__all__ = ["read_host_driver"]
-
 _KERNEL_FILE = Path("/proc/driver/nvidia/version")
 _ANSWER_SECONDS = 20
 

@@ -10,8 +10,6 @@ from provision.matrix.load import Matrix
 if TYPE_CHECKING:
     from provision.planner.catalogue import Offer
 
-__all__ = ["find_offer"]
-
 
 def find_offer(text: str, matrix: Matrix) -> Offer:
     """Return the machine that ``PROVIDER/TYPE[/REGION]`` names.

@@ -12,8 +12,6 @@ from provision.files import read_text
 from provision.generate.subject import Subject
 from provision.resolve.stack import Stack
 
-__all__ = ["read_subject", "subject_of"]
-
 _BYTES_MAX = 16 * 1024 * 1024
 _LIBRARIES = ("torch", "tensorflow", "jax")
 

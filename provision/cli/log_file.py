@@ -7,8 +7,6 @@ from pathlib import Path
 from provision.errors import UsageError
 from provision.files import check_size, read_bytes
 
-__all__ = ["read_log"]
-
 _GZIP = b"\x1f\x8b"
 _STRANGE_SHARE = 10
 _SHORT = 200

@@ -32,8 +32,6 @@ except KeyboardInterrupt:
     sys.stderr.write("error: interrupted\n")
     sys.exit(130)
 
-__all__ = ["entry", "main"]
-
 _EXIT_CLOSED_PIPE = 141
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from provision.errors import UsageError
 from provision.files import read_text
 
-__all__ = ["read_manifests"]
-
 _BYTES_MAX = 4 * 1024 * 1024
 _FILES_MAX = 500
 _ENDINGS = (".yaml", ".yml")

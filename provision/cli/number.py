@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from provision.errors import UsageError, shown
 from provision.records import NOTHING
 
-__all__ = ["SCALES", "number", "read_number", "whole"]
-
 SCALES: Mapping[str, float] = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 """What a letter behind a count multiplies it by."""
 

@@ -17,8 +17,6 @@ from typing import Any, TextIO
 from provision.errors import ActionFailedError, ProvisionError, UsageError
 from provision.records import NOTHING
 
-__all__ = ["COLOR_MODES", "SCHEMA_VERSION", "Output", "silence", "to_document"]
-
 SCHEMA_VERSION = 1
 """Version of the envelope and of the documents in it."""
 

@@ -17,25 +17,6 @@ from provision.cli.output import COLOR_MODES, Output
 from provision.cli.text.help import HelpFormatter
 from provision.errors import UsageError, shown
 
-__all__ = [
-    "COMMANDS",
-    "Command",
-    "Once",
-    "Parser",
-    "add_actions",
-    "add_choice",
-    "add_shared",
-    "add_switch",
-    "add_value",
-    "build_parser",
-    "build_top_parser",
-    "did_you_mean",
-    "find_command",
-    "load_command",
-    "one_of",
-    "parse_path",
-]
-
 COMMANDS = {
     "image": "write, check or build a GPU container image",
     "resolve": "find the versions that fit a request, or explain why none do",

@@ -13,8 +13,6 @@ from provision.files import read_text
 from provision.generate.scaling.policy import Policy, read_policy
 from provision.matrix.load import Matrix
 
-__all__ = ["load_policy", "policy_limits"]
-
 _BYTES_MAX = 64 * 1024
 
 

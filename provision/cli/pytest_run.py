@@ -14,8 +14,6 @@ from provision.cli.targets import targets_of
 from provision.errors import MissingDependencyError, UsageError, VerificationFailedError, install_command
 from provision.probe.targets import Target
 
-__all__ = ["name_host", "run_pytest"]
-
 _TESTS_FAILED = 1
 _INTERRUPTED = 2
 

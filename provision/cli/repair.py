@@ -13,8 +13,6 @@ from provision.doctor.engine import Finding, Report
 from provision.errors import ActionFailedError, MissingDependencyError, ProvisionError, VerificationFailedError
 from provision.probe.clean import clean_line
 
-__all__ = ["plan_steps", "repair"]
-
 _STEP_SECONDS = 120
 
 

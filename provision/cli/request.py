@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from provision.resolve.named import FrameworkLine
     from provision.resolve.stack import Reason, Refusal, Stack
 
-__all__ = [
-    "FLAG_HELP",
-    "add_request_flags",
-    "given_inputs",
-    "has_inputs",
-    "keep_pins",
-    "other_words",
-    "read_matrix",
-    "read_request",
-    "read_values",
-    "refuse",
-    "show_facts",
-    "solve_request",
-]
-
 _FACTS_SHOWN = 3
 FLAG_HELP: dict[str, tuple[str, str]] = {
     "torch": ("VERSION", "PyTorch: a prefix (2.1) or a range ('>=2.3,<2.5')"),

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from provision.generate.subject import Subject
     from provision.generate.tuning import Situation
 
-__all__ = ["judge_variables", "read_stack", "refuse_starter"]
-
 _STARTERS = ("torchrun", "python", "python3")
 
 

@@ -28,21 +28,6 @@ if TYPE_CHECKING:
     from provision.probe.collect import Adapt
     from provision.probe.compose import CollectOptions
 
-__all__ = [
-    "Advance",
-    "add_host_flags",
-    "add_probe_flags",
-    "add_target_flags",
-    "collect_each",
-    "collect_from",
-    "collect_options",
-    "expectations_of",
-    "has_no_gpu",
-    "has_targets",
-    "run_on_target",
-    "targets_of",
-]
-
 Advance = Callable[[str, "bool | None"], None]
 """Takes a target that is done, and whether all is well there; ``None`` where it gave no answer."""
 

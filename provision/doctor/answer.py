@@ -10,8 +10,6 @@ from provision.doctor.stack import driver_of, torch_of
 from provision.matrix.model import TorchBuild
 from provision.versions import minor_of, parse
 
-__all__ = ["complete"]
-
 _SONAME = re.compile(r"lib([A-Za-z]+(?:_host)?)(?:_[a-z_]+)?\.so(?:\.([0-9]+))?")
 _SUFFIX = re.compile(r"-cu([0-9]{2})")
 _ABI_TAG = re.compile(r"\.cpython-3([0-9]{1,2})")

@@ -19,8 +19,6 @@ from provision.signals.expectation import Expectation
 from provision.signals.gpus import has_gpu
 from provision.signals.signal import UNKNOWN, Fault, Signal
 
-__all__ = ["BRIDGE", "Case", "Quote"]
-
 _Value = TypeVar("_Value")
 
 _QUOTE_CHARACTERS = 200

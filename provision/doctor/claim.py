@@ -11,8 +11,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.suspect import find_suspect
 from provision.matrix.model import Claim
 
-__all__ = ["guess", "patterns_of"]
-
 _NEAR_LINES = 30
 """So near to the line that most likely failed something is still said of this failure."""
 

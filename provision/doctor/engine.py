@@ -15,8 +15,6 @@ from provision.doctor.status import read_status
 from provision.matrix.model import Diagnosis
 from provision.records import NOTHING, record, replace
 
-__all__ = ["LAYERS", "MESSAGE_KINDS", "SEVERITIES", "Finding", "Report", "diagnose", "load_rule", "rule_of"]
-
 MESSAGE_KINDS = ("root", "aside", "generic", "symptom")
 """What a message is worth as evidence, the strongest first; an aside is a root that only a warning speaks of."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from provision.doctor.case import Quote
 from provision.doctor.sign import Sign
 
-__all__ = ["hint", "quoted"]
-
 _ASIDE = re.compile(
     r"^(?!.*\bNCCL (?:WARN|INFO)\b)"
     r".*?(?:\b(?:WARN|Warning|WARNING|INFO|DEBUG|DEPRECATION)\b|[a-z]Warning: "

@@ -11,8 +11,6 @@ from provision.probe.output import Unreadable
 from provision.probe.parse.measurements import NcclRun, parse_nccl_tests
 from provision.records import record
 
-__all__ = ["SlowRun", "find_slow_run"]
-
 _ALL_REDUCE = "all_reduce"
 _MARKS = ("busbw", "nccl_version")
 """What stands over the table of nccl-tests, and in its document."""

@@ -12,8 +12,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 from provision.matrix.model import Diagnosis
 
-__all__ = ["Message", "fill"]
-
 _PLACE = re.compile(r"\{([a-z_]{1,20})\}")
 
 

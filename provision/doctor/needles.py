@@ -23,8 +23,6 @@ from typing import Any
 
 from provision.matrix.cache import cache_folder
 
-__all__ = ["Page", "find_needles", "fold", "keep_needles"]
-
 _FEWEST_CHARACTERS = 3
 """A shorter needle stands in most lines and spares nothing."""
 

@@ -10,8 +10,6 @@ from provision.doctor.suspect import find_suspect
 from provision.probe.clean import clean_line
 from provision.records import record
 
-__all__ = ["RankFailure", "Ranks", "read_ranks"]
-
 _LINE_CHARACTERS = 240
 _HEAD_CHARACTERS = 400_000
 _LINES_ABOVE = 60

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from provision.records import record
 
-__all__ = ["CONFIDENCES", "Sign"]
-
 CONFIDENCES = ("high", "medium", "low")
 
 

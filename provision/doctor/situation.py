@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from provision.doctor.case import Case, Quote
 from provision.records import record
 
-__all__ = ["Start", "find_starts"]
-
 _VISIBLE = r"(?<!NVIDIA_)CUDA_VISIBLE_DEVICES[\"'\]]{0,3} ?[:=] ?[\"']?(?P<value>[\w.,-]{1,80})"
 _GPU_LIST = re.compile(r"(?:GPU-|MIG-)\S+|[0-9]{1,3}(?:,[0-9]{1,3})*", re.IGNORECASE)
 _CONTAINER = r"(?:^|[\s$#>`(])(?:docker|podman|nerdctl) (?:container )?run\b"

@@ -8,19 +8,6 @@ from provision.matrix.model import DriverBranch, TorchBuild
 from provision.matrix.query import runs_on
 from provision.versions import minor_of, parse
 
-__all__ = [
-    "Torch",
-    "branch_with_cuda",
-    "builds_for_driver",
-    "builds_for_gpu",
-    "cuda_of_number",
-    "driver_of",
-    "has_gpu",
-    "minimum_driver",
-    "torch_of",
-    "wheel_version",
-]
-
 _DRIVERS = (
     r"Driver Version: ([0-9]{3}(?:\.[0-9]{2,3}){1,2})",
     r"NVRM version: NVIDIA UNIX .{0,60}Kernel Module .{0,12}?([0-9]{3}(?:\.[0-9]{2,3}){1,2})",

@@ -11,8 +11,6 @@ from provision.doctor.sign import CONFIDENCES, Sign
 from provision.probe.parse.kernel_log import KernelEvent
 from provision.signals.signal import Fault
 
-__all__ = ["explain_faults"]
-
 
 def explain_faults(
     case: Case,

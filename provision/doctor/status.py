@@ -10,8 +10,6 @@ from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.matrix.model import ApiError
 
-__all__ = ["read_status"]
-
 _SPEAKERS = {
     "cuda": r"(?<![\w/\\.-])cuda(?!_?(?:home|path|root|visible|version))\w{0,40}|\bcu(?:Init|Ctx|Device|Mem|Module"
     r"|Launch|Stream|Event|Get|Func|Link|Graph|Tex|Array|IpcGet|IpcOpen|DriverGet)\w{0,40}"

@@ -9,8 +9,6 @@ from provision.doctor.stack import driver_of, torch_of
 from provision.probe.clean import clean_line
 from provision.records import record
 
-__all__ = ["Suspect", "find_suspect", "name_versions"]
-
 _LINE_CHARACTERS = 240
 
 _EXCEPTION = re.compile(

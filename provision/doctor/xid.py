@@ -12,8 +12,6 @@ from provision.matrix.load import Matrix
 from provision.probe.parse.kernel_log import KernelEvent
 from provision.records import record
 
-__all__ = ["Incident", "NvlinkFault", "decode_nvlink", "explain_xids", "group_incidents", "incidents_of"]
-
 _NVLINK = re.compile(
     r"Xid \([^)]{1,40}\)[^:]{0,60}: (\d{3}), (?:pid=[^,]{1,40}, )?(?:name=[^,]{1,64}, )?"
     r"([A-Z][A-Za-z0-9_/]{2,60}) (Nonfatal|Fatal)\b[^(]{0,40}?(?:Link (-?\d{1,3}))? ?\((0x[0-9a-fA-F]{1,8})"

@@ -12,8 +12,6 @@ from provision.errors import MissingDependencyError
 from provision.probe.clean import clean_line
 from provision.records import record
 
-__all__ = ["REFUSED", "TAKEN", "UNJUDGED", "Judged", "judge_files"]
-
 TAKEN, REFUSED, UNJUDGED = "taken", "refused", "unjudged"
 
 _SECONDS = 60

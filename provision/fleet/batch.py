@@ -9,8 +9,6 @@ from pathlib import Path
 from provision.errors import MissingDependencyError
 from provision.probe.clean import clean_line
 
-__all__ = ["ask_sbatch"]
-
 _SECONDS = 60
 _LEAD = re.compile(r"^(?:sbatch|allocation failure): (?:error: )?")
 

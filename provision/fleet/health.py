@@ -25,8 +25,6 @@ from provision.probe.clean import clean_line
 from provision.probe.prometheus import Prometheus
 from provision.records import record
 
-__all__ = ["PROOF", "Verdict", "find_alerts", "load_loop", "lock_file", "read_reports", "run_pass", "run_verify"]
-
 PROOF = ("provision", "verify", "--level", "standard")
 """What a node must pass before it is put back, as the ledger names it."""
 _LOCK_SECONDS = 10.0

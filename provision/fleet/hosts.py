@@ -19,8 +19,6 @@ from provision.files import write_whole
 from provision.fleet.health import Verdict, load_loop, lock_file, run_verify
 from provision.probe.prometheus import Alertmanager
 
-__all__ = ["Hosts"]
-
 Run = Callable[[str, str], tuple[int, str]]
 """Runs a line of ``sh`` on a host; gives status and output."""
 

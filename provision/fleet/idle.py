@@ -7,8 +7,6 @@ from provision.matrix.load import Matrix
 from provision.probe.prometheus import Prometheus
 from provision.records import record
 
-__all__ = ["VERDICTS", "Evidence", "IdleLimits", "IdleNode", "IdleReport", "find_idle", "judge_node"]
-
 VERDICTS = ("release", "ask", "keep", "busy", "unknown")
 """What may be done with a node: give it back, ask its user, leave it; the last two say why nothing is offered."""
 

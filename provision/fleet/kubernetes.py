@@ -23,8 +23,6 @@ from provision.generate.cluster.plan import FILE
 from provision.generate.cluster.plugin import TAINT
 from provision.matrix.load import Matrix
 
-__all__ = ["Kubernetes"]
-
 _LEASE = "provision-health"
 _LEASE_SECONDS = 120
 _CALL_SECONDS = 60.0

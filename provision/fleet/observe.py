@@ -16,8 +16,6 @@ from provision.matrix.load import Matrix
 from provision.probe.prometheus import Prometheus
 from provision.records import record
 
-__all__ = ["Seen", "observe", "recall"]
-
 _STEP_SECONDS = 30.0
 _POINTS_MAX = 5000
 # A scrape may be late; two that are missing in a row are a gap.

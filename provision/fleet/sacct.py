@@ -12,8 +12,6 @@ from datetime import datetime
 from provision.errors import UsageError
 from provision.records import record
 
-__all__ = ["SACCT", "SacctJob", "is_sacct", "read_sacct"]
-
 SACCT = "sacct -a -X -P -o JobID,JobName,User,Account,Partition,Submit,Start,End,ElapsedRaw,AllocTRES"
 """The command whose output has every column that is read here."""
 

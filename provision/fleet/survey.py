@@ -10,8 +10,6 @@ from provision.generate.monitoring import DASHBOARDS, expand
 from provision.matrix.load import Matrix
 from provision.probe.prometheus import Prometheus
 
-__all__ = ["survey_fleet"]
-
 _POINTS = 120
 # Prometheus takes no step below a millisecond, and nobody sees what is shorter than a scrape.
 _STEP_LEAST = 15.0

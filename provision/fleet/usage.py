@@ -10,8 +10,6 @@ from provision.fleet.sacct import SACCT, SacctJob
 from provision.probe.prometheus import Prometheus
 from provision.records import record
 
-__all__ = ["SERVER_KEYS", "SLURM_KEYS", "Usage", "UsageRow", "ask_usage", "count_usage"]
-
 SLURM_KEYS = ("account", "job", "partition", "user")
 SERVER_KEYS = {
     "job": ("cluster", "hpc_job"),

@@ -36,8 +36,6 @@ from provision.generate.write import Artifact
 from provision.records import replace
 from provision.resolve.stack import INIT, Stack
 
-__all__ = ["DEFINITION", "render_apptainer"]
-
 DEFINITION = "provision.def"
 _KEPT = "/opt/provision"
 _LIBRARIES = f"{BUILD}/layer.tar"

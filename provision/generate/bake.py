@@ -19,8 +19,6 @@ from provision.generate.write import Artifact
 from provision.records import record
 from provision.resolve.stack import Stack
 
-__all__ = ["BAKE_FILE", "BakeOptions", "BakeStack", "render_bake", "target_name"]
-
 BAKE_FILE = "docker-bake.hcl"
 
 _SHARED = "shared"

@@ -13,8 +13,6 @@ from provision.generate.image import ImageOptions, render_image, to_artifacts
 from provision.generate.write import Artifact
 from provision.resolve.stack import Stack
 
-__all__ = ["DEVCONTAINER", "render_devcontainer"]
-
 DEVCONTAINER = "devcontainer.json"
 
 

@@ -38,8 +38,6 @@ from provision.generate.recipe import (
 )
 from provision.records import replace
 
-__all__ = ["write_dockerfile"]
-
 _KEPT = "/opt/provision"
 _STAMP = f"touch {BUILD}/stamp"
 _WHY_LOCKED = """\

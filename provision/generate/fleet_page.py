@@ -15,8 +15,6 @@ from provision.generate.monitoring import DASHBOARDS
 from provision.matrix.model import Panel
 from provision.records import record
 
-__all__ = ["Line", "Shown", "Survey", "is_over", "name_line", "render_fleet_page", "word_value"]
-
 
 @record
 class Line:

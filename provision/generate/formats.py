@@ -9,8 +9,6 @@ from provision.generate.write import Artifact
 from provision.records import NOTHING
 from provision.resolve.stack import Stack
 
-__all__ = ["FORMATS", "render_format"]
-
 FORMATS = {
     "dockerfile": "Dockerfile",
     "apptainer": "provision.def",

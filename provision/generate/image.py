@@ -49,27 +49,6 @@ from provision.resolve.requirements import LOCAL, normalise_name
 from provision.resolve.stack import INIT, TORCH_ARCHS, BaseImage, ImagePart, LockedPackage, Stack
 from provision.resolve.targets import torch_arch
 
-__all__ = [
-    "CODE",
-    "COMPILE_NEEDS",
-    "COMPRESSIONS",
-    "FRONTENDS",
-    "HOOKS",
-    "LAYERS",
-    "ImageOptions",
-    "asked_hosts",
-    "check_value",
-    "count_unlocked",
-    "local_hashes",
-    "make_recipe",
-    "mode_of",
-    "open_lines",
-    "pull_reference",
-    "render_image",
-    "to_artifacts",
-    "unlocked_lines",
-]
-
 FRONTENDS = ("modern", "builtin", "classic")
 LAYERS = ("cuda", "framework", "rest", "user")
 COMPRESSIONS = ("zstd", "gzip", "estargz", "uncompressed")

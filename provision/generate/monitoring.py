@@ -15,19 +15,6 @@ from provision.errors import DataError, UsageError
 from provision.matrix.load import Matrix
 from provision.matrix.model import Alert, Notifier, Panel
 
-__all__ = [
-    "DASHBOARDS",
-    "alert_name",
-    "expand",
-    "receivers",
-    "remedies",
-    "render_alertmanager",
-    "render_counters",
-    "render_dashboard",
-    "render_rules",
-    "rule_groups",
-]
-
 DASHBOARDS = {"fleet": "GPU fleet", "node": "GPU nodes", "job": "GPU jobs", "health": "GPU health"}
 """Id of a dashboard → its title, in the order in which people look at them."""
 

@@ -14,8 +14,6 @@ from provision.errors import UsageError
 from provision.generate.write import Artifact
 from provision.matrix.load import Matrix
 
-__all__ = ["render_monitors"]
-
 _FILE = "cluster.toml"
 _HEADER = "# Written by `provision fleet` from facts of {dated}; change the request, not this file.\n"
 _PROMETHEUS, _ALERTMANAGER, _MESH = 9090, 9093, 9094

@@ -28,8 +28,6 @@ from provision.resolve.stack import (
 )
 from provision.versions import parse
 
-__all__ = ["NODE_LOCK_VERSION", "lock_digest", "node_lock", "render_node_lock", "render_requirements"]
-
 NODE_LOCK_VERSION = 1
 
 _PACKAGE_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"

@@ -24,8 +24,6 @@ from provision.resolve.request import ANY, PLATFORMS, Request
 from provision.resolve.survey import Report, survey
 from provision.versions import minor_of, parse
 
-__all__ = ["render_page", "tabulate"]
-
 _FOLDER = Path(__file__).parent
 _SCRIPTS = {"answer": "page_answer.js", "face": "page_face.js"}
 _SLOT = re.compile(r"\{(answer|dated|face|script_hashes|style|style_hash|tables|version)\}")

@@ -18,8 +18,6 @@ from provision.records import NOTHING
 from provision.resolve.requirements import normalise_name
 from provision.resolve.stack import LockedPackage, Stack
 
-__all__ = ["PYLOCK", "WHEELS", "render_pylock"]
-
 PYLOCK = "pylock.toml"
 WHEELS = "wheels"
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}

@@ -7,8 +7,6 @@ import shlex
 
 from provision.errors import ProvisionError, UsageError
 
-__all__ = ["finalize", "join_shell", "quote_dockerfile", "quote_shell", "quote_variable"]
-
 
 def quote_shell(value: object) -> str:
     """Quote a value as one word of a POSIX shell."""

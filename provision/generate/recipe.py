@@ -12,39 +12,6 @@ from collections.abc import Iterable, Mapping
 from provision.generate.quote import join_shell
 from provision.records import record
 
-__all__ = [
-    "BUILD",
-    "CERTIFICATES",
-    "LOCAL_FOLDER",
-    "LOGINS",
-    "NETRC",
-    "SSH",
-    "VENV",
-    "Arg",
-    "Cmd",
-    "Command",
-    "Copy",
-    "Entrypoint",
-    "Env",
-    "Expose",
-    "Install",
-    "Label",
-    "Listed",
-    "Mount",
-    "Own",
-    "Recipe",
-    "Run",
-    "Setup",
-    "Stage",
-    "Step",
-    "User",
-    "Verify",
-    "When",
-    "Workdir",
-    "lines_of",
-    "local_files",
-]
-
 LOCAL_FOLDER = "local"
 """The folder of a context that holds wheels and archives of the machine that wrote it."""
 

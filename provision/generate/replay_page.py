@@ -7,8 +7,6 @@ from html import escape
 
 from provision.records import record
 
-__all__ = ["Curve", "render_replay_page"]
-
 _WIDTH, _LEFT, _TOP, _BOTTOM, _LEGEND = 760, 40, 10, 230, 18
 # Told apart by people who see colours differently (Okabe and Ito), and by their dashes on top of it.
 _COLOURS = ("#000000", "#999999", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")

@@ -9,8 +9,6 @@ from provision.generate.image import ImageOptions, make_recipe, to_artifacts
 from provision.generate.write import Artifact
 from provision.resolve.stack import Stack
 
-__all__ = ["REQUIREMENTS", "render_requirements"]
-
 REQUIREMENTS = "requirements.lock.txt"
 _KEPT = re.compile(
     r"requirements\.(?:lock|user|source|git|unverified(?:\.[0-9]+)?)\.txt|constraints\.txt|provision\.lock"

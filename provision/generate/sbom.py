@@ -18,8 +18,6 @@ from provision.generate.write import Artifact
 from provision.resolve.requirements import normalise_name
 from provision.resolve.stack import BaseImage, LockedPackage, Stack
 
-__all__ = ["SBOM", "render_sbom"]
-
 SBOM = "sbom.cdx.json"
 
 

@@ -21,20 +21,6 @@ from provision.generate.write import Artifact, Changes, write_artifacts
 from provision.records import record
 from provision.resolve.requirements import normalise_name
 
-__all__ = [
-    "BUILDERS",
-    "LOCK_PATH",
-    "SUMS",
-    "Builder",
-    "ImageOptions",
-    "SiteOptions",
-    "WheelFile",
-    "pack_site",
-    "read_requirements",
-    "render_site",
-    "write_site",
-]
-
 LOCK_PATH = "group_vars/all/provision_lock.yml"
 SUMS = "SHA256SUMS"
 """Lists every other file of the site with its hash; also how a folder is known to be a site."""

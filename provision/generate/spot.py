@@ -14,19 +14,6 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import SpotNotice
 from provision.records import record
 
-__all__ = [
-    "HANDLER",
-    "SETTINGS",
-    "TEXTFILE",
-    "UNIT",
-    "SpotOptions",
-    "notices_of",
-    "providers_with_notices",
-    "render_notices",
-    "render_settings",
-    "render_spot",
-]
-
 HANDLER = "/usr/local/lib/provision/spot_notice.py"
 SETTINGS = "/etc/provision/spot.json"
 UNIT = "/etc/systemd/system/provision-spot.service"

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from provision.records import NOTHING, record
 
-__all__ = ["Subject"]
-
 
 @record
 class Subject:

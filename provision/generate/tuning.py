@@ -12,17 +12,6 @@ from provision.matrix.model import FolkSetting, Tuning
 from provision.records import NOTHING, record
 from provision.versions import Spec
 
-__all__ = [
-    "CONDITIONS",
-    "Advice",
-    "Judgement",
-    "Situation",
-    "container_variables",
-    "judge",
-    "parse_setting",
-    "recommend",
-]
-
 CONDITIONS = (
     *("100g", "affinity", "bridge", "container", "cpus", "firewall", "idle-rdma", "limited-memlock"),
     *("multi-node", "nfs", "no-rdma", "no-vendor-default", "node", "rdma", "shared-gpu"),

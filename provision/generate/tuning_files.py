@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from provision.generate.cluster.manifest import to_yaml
 from provision.generate.write import Artifact
 
-__all__ = ["FILES", "render_tuning"]
-
 FILES: dict[str, str] = {
     "nccl": "gpu_nccl.yml",
     "env": "tune.env",

@@ -7,8 +7,6 @@ import re
 from provision.errors import UsageError
 from provision.matrix.load import Matrix
 
-__all__ = ["EXPECT", "TEXTFILE", "TEXTFILES", "render_service", "render_timer"]
-
 TEXTFILE = "provision.prom"
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 """Where Debian's node_exporter looks for textfiles."""

@@ -11,17 +11,6 @@ from pathlib import Path, PurePosixPath
 from provision.errors import ActionFailedError, DriftError, UsageError
 from provision.records import record
 
-__all__ = [
-    "OPTIONS",
-    "Artifact",
-    "Changes",
-    "check_artifacts",
-    "find_losses",
-    "own_steps",
-    "write_artifacts",
-    "written_names",
-]
-
 OPTIONS = "provision.options.json"
 """The file beside a lock that says how it was written down, where that is not as usual."""
 

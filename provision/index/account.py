@@ -16,8 +16,6 @@ from urllib.parse import unquote, urlsplit
 from provision.errors import USERINFO, UsageError
 from provision.records import NOTHING
 
-__all__ = ["Accounts", "host_of"]
-
 _SIGNED = r"(?<![A-Za-z])((?:git\+)?https?://)([^/?#\s]*)@"
 _BARE = r"[!$-\[\]-~]+"
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from provision.errors import MissingDependencyError
 from provision.records import record
 
-__all__ = ["IndexAddress", "find_index", "known_index", "told_accounts"]
-
 _SYSTEM = Path("/etc")
 _VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 _EXTRA_VARIABLES = ("PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")

@@ -14,8 +14,6 @@ from typing import Any
 from provision.errors import MissingDependencyError, without_secrets
 from provision.records import record
 
-__all__ = ["ACCEPT", "IndexFile", "Page", "PageError", "parse_page"]
-
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 """What to ask an index for: JSON, and what older ones have."""
 

@@ -11,8 +11,6 @@ from provision.errors import UnreachableError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Ranges", "RemoteFile", "open_archive"]
-
 _BLOCK_BYTES = 256 * 1024
 _TAIL_BYTES = 128 * 1024
 _BLOCKS_KEPT = 64

@@ -18,8 +18,6 @@ from typing import Any
 from provision.errors import DataError
 from provision.files import write_whole
 
-__all__ = ["ParsedFile", "cache_folder", "load_toml", "parse_toml", "plain_toml"]
-
 _HEAD = b"[\n"
 
 

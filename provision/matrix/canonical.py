@@ -13,8 +13,6 @@ from typing import Any
 from provision.matrix.decode import field_order
 from provision.matrix.model import ARRAY_OF
 
-__all__ = ["encode_json", "encode_pretty", "encode_toml"]
-
 _WIDTH = 110
 _SHARED = ("requires", "files")
 

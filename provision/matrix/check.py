@@ -21,8 +21,6 @@ from provision.matrix.query import normalise_gpu
 from provision.records import fields_of
 from provision.versions import Spec, branch_of, minor_of, parse
 
-__all__ = ["RULES", "Finding", "check"]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:

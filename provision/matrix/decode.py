@@ -9,8 +9,6 @@ from provision.errors import DataError
 from provision.matrix import model
 from provision.records import fields_of
 
-__all__ = ["decode_row", "field_order"]
-
 _FACT_FIELDS = tuple(fields_of(model.Fact))
 
 

@@ -17,8 +17,6 @@ from provision.matrix.decode import decode_row
 if TYPE_CHECKING:
     from provision.matrix.published import PublishedPackage
 
-__all__ = ["Matrix", "Package"]
-
 _Made = TypeVar("_Made")
 
 

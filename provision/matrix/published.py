@@ -15,8 +15,6 @@ from typing import Any
 from provision.errors import DataError
 from provision.records import record
 
-__all__ = ["Need", "PublishedPackage", "PublishedRelease", "need_of", "places_of"]
-
 SOURCE = "sdist"
 _BEFORE, _BETWEEN, _BEHIND = b'"requires": [\n[', b"],\n[", b"]\n],\n"
 

@@ -12,38 +12,6 @@ from provision.matrix.model import CudaRelease, DriverBranch, Extra, Gpu, Nvlink
 from provision.records import replace
 from provision.versions import branch_of, minor_of, parse
 
-__all__ = [
-    "NVLINK",
-    "PCIE",
-    "called_extras",
-    "capability_of",
-    "cuda_releases",
-    "cudnn_distribution",
-    "distribution_of",
-    "driver_release",
-    "find_extras",
-    "find_first_branch",
-    "find_floor",
-    "find_gpus",
-    "find_layout",
-    "find_rdma_rate",
-    "find_slot_floor",
-    "gpu_ids",
-    "hub_name",
-    "is_placeholder",
-    "is_settled",
-    "module_flavours",
-    "newest_release",
-    "normalise_gpu",
-    "only_flavours",
-    "recommended_branch",
-    "runs_on",
-    "same_files",
-    "secure_minimums",
-    "serves",
-    "split_reference",
-]
-
 NVLINK = "nvlink"
 PCIE = "pcie"
 

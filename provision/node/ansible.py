@@ -10,16 +10,6 @@ from pathlib import Path
 
 from provision.errors import MissingDependencyError, install_command
 
-__all__ = [
-    "CALLBACKS",
-    "errors_in",
-    "find_program",
-    "find_way_out",
-    "has_configuration",
-    "make_environment",
-    "origins_in",
-]
-
 CALLBACKS = Path(__file__).resolve().parent / "callback"
 """Folder of the callback plugin."""
 

@@ -15,21 +15,6 @@ from provision.probe.clean import clean, clean_line
 from provision.probe.redact import redact
 from provision.records import NOTHING, record
 
-__all__ = [
-    "CHANGED",
-    "FAILED",
-    "INCOMPLETE",
-    "NOT_RUN",
-    "OK",
-    "STATUSES",
-    "UNREACHABLE",
-    "Change",
-    "HostResult",
-    "Run",
-    "UsedLock",
-    "shorten",
-]
-
 OK, CHANGED, FAILED, UNREACHABLE = "ok", "changed", "failed", "unreachable"
 INCOMPLETE, NOT_RUN = "incomplete", "skipped"
 STATUSES = (OK, CHANGED, FAILED, UNREACHABLE, INCOMPLETE, NOT_RUN)

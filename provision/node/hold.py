@@ -13,8 +13,6 @@ from provision.errors import MissingDependencyError
 from provision.files import try_lock
 from provision.probe.clean import clean_line
 
-__all__ = ["hold_hosts"]
-
 _HOLDER_BYTES_MAX = 4096
 
 

@@ -17,8 +17,6 @@ from provision.probe.redact import redact
 if TYPE_CHECKING:
     import subprocess
 
-__all__ = ["GROUP", "check_inventory", "list_hosts", "take_slice"]
-
 GROUP = "gpu_nodes"
 """Hosts that the playbooks are for, unless `gpu_hosts` says otherwise."""
 

@@ -17,8 +17,6 @@ from provision.records import record, replace
 from provision.resolve.node_options import node_flags, parse_node_options
 from provision.resolve.request import request_of, to_flags
 
-__all__ = ["COMMITTED", "NodeLock", "committed_lock", "digest_folder", "digest_inventory_locks", "parse_lock"]
-
 COMMITTED = "group_vars/all/provision_lock.yml"
 """Where the playbooks keep the lock that they use unless another is named."""
 

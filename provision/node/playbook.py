@@ -19,8 +19,6 @@ from provision.probe.clean import clean_line
 from provision.probe.redact import redact
 from provision.records import NOTHING, record
 
-__all__ = ["PLAYBOOKS", "Order", "Outcome", "known_tags", "playbook_path", "run_playbook"]
-
 PLAYBOOKS = {
     "plan": "gpu-node.yml",
     "apply": "gpu-node.yml",

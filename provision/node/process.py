@@ -17,8 +17,6 @@ from pathlib import Path
 
 from provision.errors import MissingDependencyError
 
-__all__ = ["EVENTS_VARIABLE", "run_process"]
-
 EVENTS_VARIABLE = "PROVISION_NODE_EVENTS"
 """Names the descriptor that the callback plugin writes to."""
 

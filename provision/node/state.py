@@ -13,8 +13,6 @@ from provision.errors import UsageError
 from provision.files import write_whole
 from provision.records import record
 
-__all__ = ["Identity", "StateFile"]
-
 _VERSION = 1
 _BYTES_MAX = 64 * 1024 * 1024
 

@@ -10,8 +10,6 @@ from typing import Any
 from provision.errors import UsageError
 from provision.probe.clean import clean_line
 
-__all__ = ["parse_variables"]
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "yes": True, "no": False}
 _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})")

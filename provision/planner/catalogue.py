@@ -12,8 +12,6 @@ from provision.matrix.model import CloudInstance, CloudProvider, Gpu
 from provision.matrix.query import find_gpus
 from provision.records import record
 
-__all__ = ["PURCHASES", "Offer", "Price", "find_provider", "list_offers", "price_of", "read_day", "read_rates"]
-
 PURCHASES = ("on-demand", "spot", "reserved-1y", "reserved-3y")
 """Ways to pay for the same machine."""
 

@@ -10,8 +10,6 @@ from html import escape
 from provision.planner.plan import Plan, Row
 from provision.records import record
 
-__all__ = ["html_text", "svg_text", "terminal_text"]
-
 _WIDTH, _HEIGHT = 760, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 30, 50
 # Told apart by people who see colours differently (Okabe and Ito), and by their shape on top of it.

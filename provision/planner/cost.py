@@ -6,8 +6,6 @@ from provision.errors import UsageError
 from provision.planner.catalogue import Price
 from provision.records import record
 
-__all__ = ["Cost", "Extras", "Item", "MissingPriceError", "add_up"]
-
 
 class MissingPriceError(Exception):
     """A price is needed and nobody states it; the text says which, and the flag that gives it."""

@@ -24,8 +24,6 @@ from provision.predict.networks import Network
 from provision.predict.precision import is_lacking
 from provision.records import record
 
-__all__ = ["Fit", "UnfitError", "computing", "fit_job", "unmet"]
-
 _CONCURRENT_MOST = 256
 _BUSY_TOKENS = 16384
 # Activations go to the memory of the machine only where somebody says so: it is slow.

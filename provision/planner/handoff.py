@@ -7,8 +7,6 @@ from typing import Any
 
 from provision.planner.plan import Row
 
-__all__ = ["dstack_text", "inventory_text", "skypilot_text", "terraform_text"]
-
 _NAME = "gpu-plan"
 
 

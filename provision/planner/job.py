@@ -8,8 +8,6 @@ from provision.planner.shape import Shape
 from provision.predict.networks import Network
 from provision.records import record
 
-__all__ = ["INTERCONNECTS", "METHODS", "TASKS", "Job", "check_job"]
-
 TASKS = ("pretrain", "finetune", "inference", "render", "hpc")
 METHODS = ("full", "lora", "qlora")
 INTERCONNECTS = ("nvlink", "nvswitch", "ib", "efa", "rdma")

@@ -8,29 +8,6 @@ from provision.planner.shape import Shape
 from provision.predict.networks import Network
 from provision.records import record
 
-__all__ = [
-    "ADAPTED",
-    "BYTES",
-    "CHECKPOINTING",
-    "LOSSES",
-    "OPTIMIZERS",
-    "SHARDINGS",
-    "STATES",
-    "Constants",
-    "Estimate",
-    "Layout",
-    "Part",
-    "Serving",
-    "Training",
-    "cache_bytes_per_token",
-    "estimate_network",
-    "estimate_serving",
-    "estimate_training",
-    "lora_parameters",
-    "read_constants",
-    "states_gib",
-]
-
 GIB = 1024.0**3
 BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5, "int4": 0.5}
 """Precision → bytes of one weight; the scales of quantised formats are counted with the overhead."""

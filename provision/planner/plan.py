@@ -20,8 +20,6 @@ from provision.predict.networks import Network
 from provision.predict.precision import first_capabilities
 from provision.records import record, replace
 
-__all__ = ["Plan", "Rejection", "Row", "Terms", "make_plan", "summarise"]
-
 Hours = tuple[float, float, float]
 """Shortest, likely and longest duration."""
 

@@ -7,8 +7,6 @@ import math
 from provision.planner.speed import Speed
 from provision.records import record
 
-__all__ = ["Service", "size_service"]
-
 
 @record
 class Service:

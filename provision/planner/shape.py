@@ -12,8 +12,6 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import ModelShape
 from provision.records import record, replace
 
-__all__ = ["SIZES", "Shape", "count_parameters", "find_shape", "make_shape", "read_config"]
-
 SIZES = ("layers", "hidden", "heads", "kv_heads", "head_size", "ffn", "vocab", "experts", "experts_active")
 """What a shape can be told, beside its number of parameters."""
 

@@ -14,8 +14,6 @@ from provision.predict.predictor import Predictor
 from provision.predict.request import Forecast, PredictRequest
 from provision.records import record, replace
 
-__all__ = ["NoSpeedError", "Objectives", "Speed", "Speeds"]
-
 _PEAK = 2.33
 """Standard deviations above the mean that 99 of 100 moments of a random load stay below."""
 _CLOSE_ENOUGH = 1.1

@@ -7,8 +7,6 @@ import math
 from provision.errors import DataError, UsageError
 from provision.records import record
 
-__all__ = ["Interruption", "daly_interval", "expected_hours", "interrupt", "mtbf_of_bin", "young_interval"]
-
 _LARGEST_EXPONENT = 700.0
 
 

@@ -8,8 +8,6 @@ from math import exp, log
 from provision.predict.regression import Regression
 from provision.predict.signal import Signal
 
-__all__ = ["BASELINES", "Baseline"]
-
 BASELINES = ("seed", "constant")
 
 

@@ -8,8 +8,6 @@ from provision.predict.regression import Estimate
 from provision.predict.signal import Signal
 from provision.records import replace
 
-__all__ = ["clip", "hold", "is_beyond", "widen"]
-
 _SLACK = 1e-9
 
 

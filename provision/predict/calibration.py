@@ -11,8 +11,6 @@ from provision.predict.predictor import Described, Predictor
 from provision.predict.request import Forecast
 from provision.records import record, replace
 
-__all__ = ["Calibration"]
-
 _Z = 1.2816
 """Half width of a normal distribution's 80 % interval, in standard deviations."""
 _NOISE = 0.03

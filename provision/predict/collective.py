@@ -9,8 +9,6 @@ from provision.predict.hardware import Accelerator
 from provision.predict.request import PredictRequest
 from provision.predict.signal import Signal
 
-__all__ = ["OPERATIONS", "UNIT", "bus_factor", "describe"]
-
 UNIT = "GB/s"
 OPERATIONS = ("all_gather", "all_reduce", "alltoall", "reduce_scatter", "broadcast", "reduce", "sendrecv")
 _NAMES = {

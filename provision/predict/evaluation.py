@@ -13,8 +13,6 @@ from provision.predict.request import Forecast
 from provision.predict.tables import Kind, Measured, Sheet
 from provision.records import record
 
-__all__ = ["Evaluation", "Refused", "Score", "evaluate", "read_rows", "score"]
-
 _INFINITY = float("inf")
 _CLOSE = 0.08
 """What the articles claim to miss by at most."""

@@ -14,8 +14,6 @@ from provision.matrix.query import find_gpus, normalise_gpu
 from provision.predict.precision import first_capabilities, is_lacking
 from provision.records import record
 
-__all__ = ["Accelerator", "Hardware"]
-
 _SHORTEST_CUT = 3
 """Letters and digits of a name that may be the beginning of a longer one."""
 _WORDS = re.compile(r"[\s_/()-]+")

@@ -12,8 +12,6 @@ from provision.errors import DataError, UnknownError
 from provision.predict.request import PredictRequest
 from provision.records import record, replace
 
-__all__ = ["Network", "Networks"]
-
 _EDGE = 224
 
 

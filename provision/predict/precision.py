@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from provision.matrix.load import Matrix
 
-__all__ = ["first_capabilities", "is_lacking", "read_precision"]
-
 _FACT = "precision_capability"
 # In this order: the wide words are part of the narrow ones.
 _WORDS: tuple[tuple[str, str], ...] = (

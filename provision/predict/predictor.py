@@ -19,8 +19,6 @@ from provision.predict.shapes import Shapes
 from provision.predict.signal import Signal
 from provision.records import record, replace
 
-__all__ = ["Described", "Predictor"]
-
 _UNLEARNT = 0.69
 """Half width, in logarithms, of an interval that nothing measured stands behind: from half to twice the value."""
 _WORK = {"serve": "decode", "decode": "decode", "train": "train"}

@@ -15,8 +15,6 @@ from typing import Any
 from provision.errors import DataError
 from provision.records import record
 
-__all__ = ["Estimate", "Regression", "read_regression"]
-
 _SCHEMA_VERSION = 1
 _LEAF = -1
 

@@ -7,8 +7,6 @@ from typing import ClassVar
 from provision.errors import UsageError
 from provision.records import record
 
-__all__ = ["TASKS", "Forecast", "PredictRequest"]
-
 TASKS = ("train", "serve", "decode", "vision-inference", "vision-training", "collective")
 _LARGEST = 1e18
 """Beyond it logarithms of products would leave the range of numbers."""

@@ -19,20 +19,6 @@ from provision.predict.shapes import Shape
 from provision.predict.signal import Signal
 from provision.records import record
 
-__all__ = [
-    "PROMPT",
-    "Engine",
-    "describe",
-    "describe_decode",
-    "describe_first",
-    "first_factors",
-    "first_parts",
-    "first_terms",
-    "holds",
-    "prompt_seconds",
-    "step_terms",
-]
-
 _BYTES = {"fp4": 0.5625, "nvfp4": 0.5625, "mxfp4": 0.53, "int4": 0.55, "fp8": 1.0, "int8": 1.0, "mxfp8": 1.0, "fp32": 4}
 """Bytes a weight takes, its scales included."""
 _FOUR_BIT_BYTES = 0.5

@@ -15,8 +15,6 @@ from provision.errors import DataError, UnknownError, UsageError
 from provision.predict.request import PredictRequest
 from provision.records import record
 
-__all__ = ["Shape", "Shapes"]
-
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)\s*x\s*)?(\d+(?:[._]\d+)?)([mbt])(?![a-z0-9])")
 _ACTIVE = re.compile(r"(?<![a-z0-9.])a(\d+(?:\.\d+)?)b(?![a-z])")
 _ENDING = re.compile(

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from provision.records import record
 
-__all__ = ["Signal"]
-
 
 @record
 class Signal:

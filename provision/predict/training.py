@@ -10,8 +10,6 @@ from provision.predict.request import PredictRequest
 from provision.predict.shapes import Shape
 from provision.predict.signal import Signal
 
-__all__ = ["SIXTEEN_BIT", "UNIT", "check_precision", "choose_stack", "describe"]
-
 UNIT = "tokens/s/GPU"
 _RECOMPUTE = {"none": 0.0, "selective": 0.1, "full": 1 / 3}
 _EIGHT_BIT = frozenset({"fp8", "amp_fp8", "float8", "mxfp8"})

@@ -11,8 +11,6 @@ from provision.predict.request import PredictRequest
 from provision.predict.signal import Signal
 from provision.predict.training import joined
 
-__all__ = ["UNIT", "describe", "family"]
-
 UNIT = "images/s"
 
 _SCALING = 0.95

@@ -29,8 +29,6 @@ from provision.records import NOTHING
 if TYPE_CHECKING:
     from provision.probe.targets import Target
 
-__all__ = ["FORMAT", "read_bundle", "write_bundle"]
-
 FORMAT = 1
 """Version of the layout."""
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from provision.records import record
 
-__all__ = ["LEVELS", "PROBES", "Probe", "probes_of"]
-
 LEVELS = ("quick", "standard", "deep")
 """Quick reads only. Standard makes the GPUs work for seconds. Deep takes minutes."""
 

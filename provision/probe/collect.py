@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from provision.probe.transports import Finished, Limits
     from provision.probe.transports.ssh import Connections
 
-__all__ = [
-    "PARALLEL",
-    "Adapt",
-    "Collection",
-    "Done",
-    "collect_targets",
-    "collect_targets_async",
-    "read_answer",
-    "run_command",
-]
-
 PARALLEL = 64
 """How many targets are asked at once."""
 

@@ -11,8 +11,6 @@ from provision.errors import UsageError
 from provision.probe.catalogue import LEVELS, PROBES, probes_of
 from provision.records import record
 
-__all__ = ["COLLECTOR", "CollectOptions", "compose", "new_nonce"]
-
 COLLECTOR = Path(__file__).with_name("collector.sh")
 _PAYLOADS = COLLECTOR.parent / "payloads"
 

@@ -14,17 +14,6 @@ from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.parse.pci import PciDevice
 from provision.probe.snapshot import Snapshot
 
-__all__ = [
-    "find_device",
-    "find_models",
-    "gpu_addresses",
-    "has_nvswitch",
-    "has_visible_nvswitch",
-    "name_address",
-    "name_gpu",
-    "smi_gpus",
-]
-
 _BRACKETS = re.compile(r"\[([^\[\]]+)\]")
 _BOARD = re.compile(r"([0-9]{1,2})-GPU")
 

@@ -11,8 +11,6 @@ from provision.errors import MissingDependencyError, UsageError, install_command
 from provision.probe.targets import Target, parse_jump, parse_target
 from provision.records import record
 
-__all__ = ["Inventory", "parse_hosts", "read_inventory", "take_shard"]
-
 _SECONDS = 120
 _HOSTS_MAX = 100_000
 _SHARD = re.compile(r"([0-9]{1,5})/([0-9]{1,5})")

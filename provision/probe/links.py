@@ -13,17 +13,6 @@ from provision.probe.parse.measurements import BandwidthMatrix
 from provision.probe.parse.nvidia_smi import SmiGpu
 from provision.probe.snapshot import Snapshot
 
-__all__ = [
-    "describe_slow_links",
-    "find_inactive_links",
-    "find_narrow_slots",
-    "find_slow_pairs",
-    "find_translation",
-    "pair_bandwidths",
-    "slowest_pairs",
-    "topology_of",
-]
-
 _PEER_TESTS = ("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce")
 _PAIRS_SHOWN = 3
 

@@ -7,21 +7,6 @@ from typing import Final, TypeVar
 
 from provision.records import record
 
-__all__ = [
-    "ABSENT",
-    "CUT",
-    "DENIED",
-    "FAILED",
-    "HUNG",
-    "LOST",
-    "NOT_RUN",
-    "OK",
-    "STATUSES",
-    "Output",
-    "Unreadable",
-    "read_or",
-]
-
 _Read = TypeVar("_Read")
 _Default = TypeVar("_Default")
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from provision.probe.compose import CollectOptions
     from provision.probe.targets import Target
 
-__all__ = ["ROUNDS", "collect_pairs", "plan_rounds"]
-
 ROUNDS = 2
 """Enough to tell a slow host from its partners: both of its pairs are slow, of theirs only one."""
 

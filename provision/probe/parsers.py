@@ -12,8 +12,6 @@ from typing import Any
 from provision.errors import UsageError
 from provision.records import fields_of, record
 
-__all__ = ["TOOLS", "Tool", "parse_recorded", "to_json"]
-
 _PAIRS = "Mapping[tuple"
 
 

@@ -19,8 +19,6 @@ from provision.generate.fleet_page import Line
 from provision.probe.clean import clean_line
 from provision.probe.output import FAILED, OK, Output
 
-__all__ = ["PROBE", "Alertmanager", "Prometheus", "ask_prometheus"]
-
 PROBE = "prometheus"
 
 _ANSWER_SECONDS = 30

@@ -13,8 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-__all__ = ["REDACTED", "Mask", "mask", "redact"]
-
 REDACTED = "<redacted>"
 
 _START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"

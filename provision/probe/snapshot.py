@@ -77,8 +77,6 @@ from provision.probe.parse.system import (
 from provision.probe.parse.topology import parse_topology
 from provision.records import plain
 
-__all__ = ["Shelf", "Snapshot"]
-
 _Parsed = TypeVar("_Parsed")
 
 _REASONS = {

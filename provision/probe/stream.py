@@ -12,8 +12,6 @@ import zlib
 from provision.probe.clean import clean
 from provision.probe.output import STATUSES, Output
 
-__all__ = ["BYTES_MAX", "StreamError", "decode_stream"]
-
 BYTES_MAX = 64 * 1024 * 1024
 """More than any collector prints; a stream that unpacks to more is refused."""
 

@@ -9,8 +9,6 @@ from typing import Any
 from provision.errors import UsageError, shown
 from provision.records import NOTHING, record
 
-__all__ = ["FORMS", "LOCAL", "Target", "parse_jump", "parse_target"]
-
 FORMS = (
     "local",
     "HOST or USER@HOST (over ssh)",

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from provision.errors import UsageError
 
-__all__ = ["no_such", "others"]
-
 
 def no_such(flag: str, name: str, path: Path, known: Iterable[str]) -> UsageError:
     """Return the refusal of an extra or group that is not among those that are known."""

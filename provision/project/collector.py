@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from provision.audit.model import Index, Span
     from provision.project.files import Files
 
-__all__ = ["Collector"]
-
 _LENGTH_MAX = 2000  # addresses of wheels are long
 _TORCH_FAMILY = ("torch", "torchvision", "torchaudio")
 _ARCHIVE = re.compile(

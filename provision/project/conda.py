@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from provision.audit.model import Requirement, Source
     from provision.project.folder import Folder
 
-__all__ = ["is_environment", "take_conda", "take_environment", "take_exported", "take_pixi", "take_pixi_file"]
-
 _ENVIRONMENTS = ("environment*.y*ml", "conda*.y*ml", "env*/*.y*ml", "conda*/*.y*ml")
 _FOR_LESS = frozenset(("cpu", "mac", "macos", "osx", "win", "windows", "doc", "docs", "test", "tests", "dev"))
 """Words in the name of an environment that is not the one for a GPU."""

@@ -11,8 +11,6 @@ from provision.files import read_text
 if TYPE_CHECKING:
     from provision.audit.model import Source
 
-__all__ = ["BYTES_MAX", "Files"]
-
 BYTES_MAX = 1024 * 1024
 """No list of requirements and no manifest is longer."""
 _FILES_MAX = 64

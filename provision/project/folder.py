@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from provision.audit.conda import CondaFile
     from provision.audit.model import Requirement
 
-__all__ = ["PROJECT_FILES", "Folder"]
-
 PROJECT_FILES = ("pyproject.toml", "pixi.toml", "environment.yml", "setup.cfg", "setup.py", "Pipfile")
 """Files that make a project of a folder, beside lists of requirements."""
 

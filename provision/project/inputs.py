@@ -9,8 +9,6 @@ from provision.project.pins import Pin
 from provision.records import NOTHING, record
 from provision.resolve.named import FrameworkLine
 
-__all__ = ["Inputs"]
-
 
 @record
 class Inputs:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from provision.audit.model import Requirement, Source, Variable
     from provision.audit.requirements_file import Left, Listing
 
-__all__ = ["CONDA_WAYS_OUT", "SHOWN", "CondaListError", "read_list", "take_listing", "variables"]
-
 SHOWN = 100
 """Characters of a text that a message repeats."""
 _CONDA_EXPORT = re.compile(r"[A-Za-z0-9_.-]+=[^=\s]+=[^=\s]+")

@@ -9,8 +9,6 @@ from provision.errors import UsageError
 from provision.project.files import Files
 from provision.resolve.requirements import normalise_name, requirement_of
 
-__all__ = ["optional_packages"]
-
 
 def optional_packages(folder: Path) -> dict[str, tuple[str, ...]]:
     """Return which flags would add a package: distribution → ``--extra NAME`` or ``--group NAME``, in order.

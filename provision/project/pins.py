@@ -17,8 +17,6 @@ from provision.resolve.request import FRAMEWORKS, Request, matches
 from provision.resolve.requirements import normalise_name
 from provision.resolve.stack import Refusal, Stack
 
-__all__ = ["LOCKS", "Pin", "held", "moved", "read_pins", "with_pinned_frameworks"]
-
 LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "pixi.lock", "conda-lock.yml", "pylock.toml")
 """Names of the locks that are read, the one that counts where there are several at the front."""
 _BYTES_MAX = 32 * 1024 * 1024

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from provision.project.folder import Folder
 
-__all__ = ["take_pipfile"]
-
 
 def take_pipfile(folder: Folder) -> bool:
     """Take what a ``Pipfile`` asks for, and tell whether there is one."""

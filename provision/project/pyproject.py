@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from provision.project.files import Files
     from provision.project.folder import Folder
 
-__all__ = ["take_pyproject"]
-
 _CHOICE = ": a release is chosen as for every other line"
 _UV_LEFT_OUT = {
     "build-constraint-dependencies": ": the facts bound what builds from source",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PYTHON_MINORS", "python_bound", "pythons_of"]
-
 PYTHON_MINORS = 40
 """As many minors of Python 3 are looked at."""
 

@@ -20,8 +20,6 @@ from provision.project.listing import read_list
 from provision.project.pins import LOCKS
 from provision.resolve.request import PLATFORMS
 
-__all__ = ["read_inputs"]
-
 _KINDS = {
     "pyproject.toml": "a project of Python",
     "pixi.toml": "a manifest of pixi",

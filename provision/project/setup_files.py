@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from provision.audit.setup_script import Needs
     from provision.project.folder import Folder
 
-__all__ = ["take_setup"]
-
 
 def take_setup(folder: Folder) -> bool:
     """Take what setup scripts ask for, and tell whether they say so."""

@@ -16,8 +16,6 @@ from typing import Any
 from provision.records import record
 from provision.refresh.client import AbsentError, Client, UnreachableError, number_of
 
-__all__ = ["Driver", "drivers_of", "host_mirrors", "parse_stanzas", "read_drivers", "release_hashes"]
-
 _LIST_BYTES_MAX = 64 * 1024 * 1024
 _UNPACKED_BYTES_MAX = 1024 * 1024 * 1024
 _OPENERS: dict[str, Callable[[io.BytesIO], Any]] = {

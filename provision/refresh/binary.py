@@ -6,8 +6,6 @@ import ast
 import re
 from typing import Any
 
-__all__ = ["ARCH_LIST", "abi_of_config", "assignments_of", "newest_glibc", "targets_of"]
-
 _TARGET = rb"(?:sm|compute)_[0-9]{2,3}[af]?"
 ARCH_LIST = re.compile(rb"(?<=\x00)" + _TARGET + rb"(?: " + _TARGET + rb")+(?=\x00)")
 """The list that torch was compiled for, a text of its own in the Python half: what ``get_arch_list`` returns."""

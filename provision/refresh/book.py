@@ -16,8 +16,6 @@ from packaging.version import Version
 from provision.errors import DataError
 from provision.matrix.canonical import encode_json, encode_toml
 
-__all__ = ["KEYS", "Book", "Row", "forget", "is_as_read", "key_of"]
-
 Row = dict[str, Any]
 
 _READ: dict[Path, bytes] = {}

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from provision.refresh.client import Client
 
-__all__ = ["IDENTITY", "NAMESPACE", "SIGNATURE_SUFFIX", "Update", "read_bundle", "remove_update", "update"]
-
 NAMESPACE = "provision-facts"
 IDENTITY = "facts"
 SIGNATURE_SUFFIX = ".sig"

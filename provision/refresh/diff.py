@@ -11,8 +11,6 @@ from provision.matrix.published import places_of
 from provision.records import record, replace
 from provision.refresh.book import KEYS, Book, Row, key_of
 
-__all__ = ["Change", "changelog_lines", "changes_of", "show_changes"]
-
 _PLACES = {
     "frameworks/torch.toml": "torch",
     "frameworks/tensorflow.toml": "tensorflow",

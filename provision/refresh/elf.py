@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from typing import BinaryIO
 
-__all__ = ["needed_of"]
-
 _PROGRAM, _DYNAMIC, _LOAD = struct.Struct("<IIQQQQQQ"), 2, 1
 _ENTRY = struct.Struct("<qQ")
 _NEEDED, _STRINGS, _STRINGS_SIZE = 1, 5, 10

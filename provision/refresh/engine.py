@@ -26,8 +26,6 @@ from provision.refresh.wheel import WheelReader
 from provision.refresh.wheels import Shelf, wheel_file
 from provision.resolve.requirements import normalise_name
 
-__all__ = ["AXES", "Outcome", "Plan", "Refresh", "read_plan"]
-
 _SETTINGS = "refresh.toml"
 _TORCH = "frameworks/torch.toml"
 _TENSORFLOW = "frameworks/tensorflow.toml"

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from provision.matrix.query import capability_of
 
-__all__ = ["FatbinScanner", "ordered_targets"]
-
 _MAGIC = b"\x50\xed\x55\xba"
 _HEADER = struct.Struct("<HHQ")
 """After the magic: version, bytes of the header, bytes of what follows it."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from provision.errors import DataError
 from provision.records import record
 
-__all__ = ["KINDS", "Alarm", "Alarms"]
-
 KINDS = {
     "fewer": "something that the facts have is no longer there",
     "unseen": "an answer has a column that is not known",

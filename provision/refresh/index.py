@@ -5,8 +5,6 @@ from __future__ import annotations
 from provision.index.page import ACCEPT, Page, PageError, parse_page
 from provision.refresh.client import Client, UnreachableError
 
-__all__ = ["read_page"]
-
 
 def read_page(client: Client, index_url: str, name: str) -> Page:
     """Read the page of one project.

@@ -14,8 +14,6 @@ from provision.generate.write import Artifact, write_artifacts
 from provision.matrix.check import Finding, check
 from provision.refresh.book import forget, is_as_read
 
-__all__ = ["Claim", "check_result", "land", "write_entry"]
-
 _UNRELEASED = "## [Unreleased]"
 _FACTS = "### Facts"
 

@@ -13,8 +13,6 @@ from provision.refresh.elf import needed_of
 from provision.refresh.guard import Alarms
 from provision.refresh.wheels import Shelf
 
-__all__ = ["update_needs"]
-
 _FILE = "system_libraries.toml"
 _WHERE = "what its compiled files need, without what the wheel or a slim image brings"
 """Where the needs of a row come from that is read here."""

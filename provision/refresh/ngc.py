@@ -10,8 +10,6 @@ from provision.refresh.client import Client, UnreachableError
 from provision.refresh.guard import Alarms
 from provision.versions import parse
 
-__all__ = ["read_table", "update_images"]
-
 _FILE = "ngc.toml"
 _HEADING = "vllm-python-py3"
 _COLUMNS = {"release": "triton release version", "python": "python version", "cuda": "cuda version"}

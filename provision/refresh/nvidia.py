@@ -14,8 +14,6 @@ from provision.refresh.frameworks.row import origin
 from provision.refresh.guard import Alarms
 from provision.versions import branch_of, parse
 
-__all__ = ["Manifest", "list_manifests", "parse_manifest", "toolkit_row", "update_toolkits"]
-
 _FILE = "cuda.toml"
 _NAME = re.compile(r"redistrib_([0-9]+\.[0-9]+(?:\.[0-9]+)?)\.json")
 _HEAD = frozenset({"release_date", "release_label", "release_product"})

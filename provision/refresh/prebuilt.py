@@ -15,8 +15,6 @@ from provision.refresh.client import Client, UnreachableError
 from provision.refresh.guard import Alarms
 from provision.versions import minor_of
 
-__all__ = ["row_of_release", "update_prebuilt"]
-
 _FILE = "prebuilt.toml"
 _ADDRESS = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/([^/]+)/(.+)")
 _WORDS = {

@@ -27,8 +27,6 @@ from provision.refresh.requires import extras_of, reduce_requires
 from provision.refresh.tags import MACHINES, version_of
 from provision.refresh.wheel import WheelReader
 
-__all__ = ["Registry", "published_file"]
-
 _SOURCE = "pypi-simple-index"
 _METADATA_BYTES_MAX = 4 * 1024 * 1024
 _TAIL_BYTES = 32 * 1024

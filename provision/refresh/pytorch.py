@@ -18,8 +18,6 @@ from provision.refresh.index import read_page
 from provision.refresh.tags import is_kept, machines_of, platform_tag, pythons_of, version_of
 from provision.refresh.wheels import wheel_file
 
-__all__ = ["builds_of", "read_builds", "update_builds"]
-
 _FILE = "frameworks/torch.toml"
 _VARIANT = re.compile(r"cu[0-9]{2,4}")
 _SOURCE: Row = {

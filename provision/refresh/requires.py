@@ -11,8 +11,6 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-__all__ = ["MACHINES", "MINORS", "extras_of", "reduce_requires"]
-
 MINORS = tuple(f"3.{minor}" for minor in range(6, 17))
 """Pythons a marker is tried on; a comparison that never changes over them is decided."""
 MACHINES = ("x86_64", "aarch64")

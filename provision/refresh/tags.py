@@ -15,8 +15,6 @@ from provision.versions import Spec
 if TYPE_CHECKING:
     from packaging.tags import Tag
 
-__all__ = ["MACHINES", "best_file", "is_fitting", "is_kept", "machines_of", "platform_tag", "pythons_of", "version_of"]
-
 MACHINES = ("x86_64", "aarch64")
 _GLIBC_MINORS = range(60, 4, -1)
 _LEGACY_POLICIES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}

@@ -23,8 +23,6 @@ from provision.records import fields_of, record
 from provision.refresh.client import AbsentError, Client
 from provision.refresh.fatbin import FatbinScanner
 
-__all__ = ["OpenWheel", "WheelContents", "WheelReader", "parse_metadata", "requires_of_egg"]
-
 _MEMBER_BYTES_MAX = 16 * 1024 * 1024
 _SOURCE_BYTES_MAX = 64 * 1024 * 1024
 _SCAN_BYTES_MAX = 256 * 1024 * 1024

@@ -20,8 +20,6 @@ from provision.refresh.requires import extras_of, reduce_requires
 from provision.refresh.tags import MACHINES, is_fitting, is_kept, machines_of, pythons_of, version_of
 from provision.refresh.wheel import WheelContents, WheelReader
 
-__all__ = ["Shelf", "wheel_file"]
-
 _SOURCES = ("pypi-simple-index", "pypi-wheel-directories")
 _EXTRA_STARTS = ("cuda", "and-cuda")
 """Extras that a request can name, whatever number CUDA has then."""

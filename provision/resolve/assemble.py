@@ -62,8 +62,6 @@ from provision.resolve.stack import (
 from provision.resolve.targets import compile_targets, target_variables
 from provision.versions import branch_of, minor_of, parse
 
-__all__ = ["Solution", "assemble", "base_reasons", "base_warnings", "find_installer", "package_warnings"]
-
 _INSTALLER = "uv"
 _INDEX_OF = {"jax": "pypi", "jaxlib": "jax"}
 """Where a wheel without a row comes from; everything else without one is a build of the PyTorch index."""

@@ -15,8 +15,6 @@ from provision.resolve.request import FRAMEWORKS
 from provision.resolve.rules import Rejection, Wish, cuda_matches
 from provision.versions import minor_of, parse, spec_of
 
-__all__ = ["Base", "choose_base", "choose_cuda_image"]
-
 
 @record
 class Base:

@@ -17,25 +17,6 @@ from provision.resolve.rules import Rejection, taken
 from provision.resolve.stack import Alternative, FactRef, Reason, Refusal
 from provision.versions import branch_of, minor_of, parse
 
-__all__ = [
-    "ALTERNATIVES_MAX",
-    "GROUPS_SHOWN",
-    "NOT_COMPLETED",
-    "OF_BUILDS",
-    "OF_LINES",
-    "PAIR_TRIALS_MAX",
-    "PAIR_VALUES_MAX",
-    "PARTS",
-    "PLURAL",
-    "SUBJECTS_SHOWN",
-    "TRIALS_MAX",
-    "Proof",
-    "changes_of",
-    "completeness",
-    "refuse",
-    "taken_release",
-]
-
 ALTERNATIVES_MAX = 3
 TRIALS_MAX = 60
 PAIR_TRIALS_MAX = 400

@@ -10,8 +10,6 @@ from provision.resolve.options import Option, fact_of
 from provision.resolve.stack import FactRef
 from provision.versions import is_empty, parse, spec_of
 
-__all__ = ["Bound", "cudnn_bounds", "excluding_bound", "open_bounds"]
-
 
 @record
 class Bound:

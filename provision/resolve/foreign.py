@@ -11,8 +11,6 @@ from provision.resolve.options import fact_of
 from provision.resolve.stack import FactRef
 from provision.versions import spec_of
 
-__all__ = ["ForeignBase", "base_cuda", "image_python", "is_musl", "known_base", "name_and_tag"]
-
 _TAG = r"(?P<version>[0-9]+(?:\.[0-9]+)+)-cuda(?P<cuda>[0-9.]+)-cudnn(?P<cudnn>[0-9]+)-(?:runtime|devel)"
 
 

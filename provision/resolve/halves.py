@@ -17,8 +17,6 @@ from provision.resolve.options import demands_of, offer
 from provision.resolve.request import Request, matches
 from provision.resolve.stack import Stack
 
-__all__ = ["Fixed", "Halves", "binds", "hidden_constraints", "hidden_needs", "is_open", "layer_of", "split"]
-
 _CUDA_PREFIXES = ("nvidia-", "cuda-")
 _FRAMEWORK_PREFIXES = ("torch", "triton", "tensorflow", "jax", "keras", "xla")
 _DECIDED = ("torch", "torchvision", "torchaudio", "triton", "tensorflow", "jax", "jaxlib")

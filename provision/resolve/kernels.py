@@ -12,8 +12,6 @@ from provision.resolve.requirements import UserRequirement, exact_line, parse_re
 from provision.resolve.rules import Rejection, Wish, called, find_exclusion, partial_pairs
 from provision.versions import parse, spec_of
 
-__all__ = ["find_codeless", "find_left_out", "find_unlisted", "find_unserved", "reject_triton", "serve_extras"]
-
 _TRITON = "triton"
 
 

@@ -7,8 +7,6 @@ from functools import lru_cache
 
 from provision.versions import Spec
 
-__all__ = ["applies"]
-
 _CLAUSE = r"\s*(python_version|python_full_version|platform_machine)\s*(<=|>=|==|!=|<|>|~=)\s*[\"']([^\"']+)[\"']\s*"
 
 

@@ -19,19 +19,6 @@ from provision.versions import is_empty, spec_of
 if TYPE_CHECKING:
     from packaging.markers import Marker
 
-__all__ = [
-    "AddressLine",
-    "FrameworkLine",
-    "NamedLine",
-    "address_lines",
-    "implied_by",
-    "implied_frameworks",
-    "is_honoured",
-    "join_frameworks",
-    "lines_about",
-    "named_lines",
-]
-
 _PYTHONS = tuple(f"3.{minor}" for minor in range(40))
 _CUDA_EXTRA = re.compile(r"cuda([0-9]+)(?:-pip|-cudnn[0-9]+)?")
 _FOREIGN_EXTRA = re.compile(r"cuda.*-local|tpu|rocm.*|neuron.*")

@@ -21,8 +21,6 @@ from provision.resolve.request import matches
 from provision.resolve.rules import Wish, called, cuda_minors
 from provision.versions import parse
 
-__all__ = ["close"]
-
 _OWN_PARTS = ("requirements", "with")
 
 

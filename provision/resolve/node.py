@@ -38,8 +38,6 @@ from provision.resolve.stack import (
 )
 from provision.versions import branch_of, is_prefix_of, parse
 
-__all__ = ["solve_node"]
-
 _HOST = "host"
 """What an environment stands on instead of an image; the facts know nothing of it, so any Python will do."""
 _ALTERNATIVES_MAX = 3

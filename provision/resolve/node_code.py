@@ -13,8 +13,6 @@ from provision.resolve.rules import excluded_pair
 from provision.resolve.stack import NodeBuild, Stack
 from provision.versions import parse, spec_of
 
-__all__ = ["capabilities_by_architecture", "describe_builds", "node_gpus"]
-
 
 def node_gpus(matrix: Matrix) -> tuple[Gpu, ...]:
     """Return the GPUs that a node can have: all but those that come with a processor of another kind."""

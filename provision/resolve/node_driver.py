@@ -15,8 +15,6 @@ from provision.resolve.rules import end_warning
 from provision.resolve.stack import NodeDriver, NodeFlavour, NodePackage, NodePin
 from provision.versions import is_prefix_of, parse
 
-__all__ = ["choose_driver", "describe_driver"]
-
 _IN_WORDS = {
     "distro": "the system's own archive",
     "cuda_repo": "NVIDIA's repository",

@@ -11,8 +11,6 @@ from provision.resolve.node_options import NodeOptions
 from provision.resolve.request import Request
 from provision.resolve.stack import FactRef, NodePackage, Stack
 
-__all__ = ["ARCHITECTURE", "PACKAGES_FILE", "PLATFORM", "Job", "No", "RefusedError", "name_packages"]
-
 PACKAGES_FILE = "node_packages.toml"
 ARCHITECTURE = "amd64"
 """The one architecture whose packages the facts know, as Debian calls it."""

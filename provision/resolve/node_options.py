@@ -11,18 +11,6 @@ from provision.records import record
 from provision.resolve.request import parse_request
 from provision.versions import parse
 
-__all__ = [
-    "AUTOMATIC_INCLUDES",
-    "AUTOMATIC_METHODS",
-    "FLAVOURS",
-    "INCLUDES",
-    "METHODS",
-    "PROFILES",
-    "NodeOptions",
-    "node_flags",
-    "parse_node_options",
-]
-
 METHODS = ("auto", "distro", "cuda_repo", "precompiled", "runfile")
 FLAVOURS = ("auto", "open", "proprietary")
 PROFILES = ("compute", "full")

@@ -13,8 +13,6 @@ from provision.resolve.options import fact_of
 from provision.resolve.stack import NodeGroup, NodeKey, NodePin, NodeRepository, NodeToolkit
 from provision.versions import minor_of, parse, spec_of
 
-__all__ = ["Parts", "pin_group"]
-
 
 class Parts:
     """What surrounds the driver on one system, part by part.

@@ -14,18 +14,6 @@ from provision.resolve.request import CPU, Request, matches
 from provision.resolve.stack import FactRef
 from provision.versions import branch_of, minor_of, parse
 
-__all__ = [
-    "Option",
-    "companions_of",
-    "demands_of",
-    "fact_of",
-    "has_code_for",
-    "index_of",
-    "index_requires",
-    "late_compiler",
-    "offer",
-]
-
 
 @record
 class Option:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from provision.resolve.published import Problem
 
-__all__ = ["pair_demands", "pair_extras"]
-
 _TORCH = "torch"
 
 

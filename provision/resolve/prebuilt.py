@@ -9,8 +9,6 @@ from provision.resolve.requirements import parse_requirements
 from provision.resolve.stack import Stack
 from provision.versions import minor_of, parse, spec_of
 
-__all__ = ["hash_of", "offered_wheels", "possible_wheels", "prebuilt_wheels", "published_wheels"]
-
 _TRIED = 5
 """Releases of a package whose addresses are tried: a wheel may be gone, or have come after its release."""
 

@@ -19,20 +19,6 @@ from provision.resolve.markers import applies
 from provision.resolve.request import FRAMEWORKS
 from provision.versions import is_empty, parse, spec_of
 
-__all__ = [
-    "Clash",
-    "Picks",
-    "Problem",
-    "Want",
-    "is_on_index",
-    "is_satisfiable",
-    "least_of",
-    "need_asks",
-    "picks_of",
-    "release_for",
-    "solve_published",
-]
-
 _TRIES_MAX = 40
 """How often something is left out to find the smallest part that is still refused."""
 _WALKS_MAX = 6

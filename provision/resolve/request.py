@@ -11,27 +11,6 @@ from provision.records import fields_of, record, replace
 from provision.resolve.requirements import normalise_name
 from provision.versions import Spec, is_empty, is_prefix_of, parse, spec_of
 
-__all__ = [
-    "ANY",
-    "AUTO",
-    "CPU",
-    "FILED",
-    "FIND_LINKS",
-    "FLAVORS",
-    "FRAMEWORKS",
-    "PLATFORMS",
-    "SOURCE",
-    "Request",
-    "is_askable_os",
-    "is_exact",
-    "matches",
-    "parse_request",
-    "plain_request",
-    "python_fits",
-    "request_of",
-    "to_flags",
-]
-
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 PLATFORMS = ("linux/amd64", "linux/arm64")
 FLAVORS = ("runtime", "devel", "jit", "dev")

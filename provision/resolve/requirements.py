@@ -12,22 +12,6 @@ from provision.records import record
 if TYPE_CHECKING:
     from packaging.markers import Marker
 
-__all__ = [
-    "LOCAL",
-    "SECRETS_HINT",
-    "Line",
-    "UserRequirement",
-    "exact_line",
-    "is_local_name",
-    "is_wheel",
-    "normalise_name",
-    "parse_line",
-    "parse_requirements",
-    "place_of",
-    "requirement_of",
-    "wheel_file",
-]
-
 # Compiled when they are first used: a request without lines needs none of them.
 _COMMENT = r"(?:^|\s+)#.*$"
 _PATH = r"^(?:\.{0,2}/|\.|~|[A-Za-z]:\\|file:)|\.(?:whl|zip|tar\.gz|tgz|tar\.bz2|txt)$"

@@ -18,28 +18,6 @@ from provision.resolve.request import FRAMEWORKS, Request, matches
 from provision.resolve.stack import FactRef
 from provision.versions import branch_of, minor_of, parse
 
-__all__ = [
-    "OPTION_RULES",
-    "Rejection",
-    "Wish",
-    "as_derived",
-    "brings_any_cuda",
-    "called",
-    "cuda_matches",
-    "cuda_minors",
-    "driver_floor",
-    "driver_warning",
-    "end_warning",
-    "excluded_pair",
-    "find_exclusion",
-    "first_branch",
-    "partial_pairs",
-    "reject_option",
-    "reject_wish",
-    "side_holds",
-    "taken",
-]
-
 
 @record
 class Wish:

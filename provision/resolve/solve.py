@@ -40,18 +40,6 @@ from provision.resolve.rules import (
 from provision.resolve.stack import Reason, Refusal, Stack
 from provision.versions import parse
 
-__all__ = [
-    "complete",
-    "named_again",
-    "named_of",
-    "open_ends",
-    "order_pythons",
-    "reject_python",
-    "reject_version",
-    "solve",
-]
-
-
 _CUDA_PIN = re.compile(r"(?:nvidia-[a-z0-9-]+-cu|jax-cuda)([0-9]+)(?![0-9a-z])")
 """A line for a library of CUDA or a plugin of JAX, as PyPI names them, with the CUDA that it is of."""
 _WHEEL_DASHES = 4

@@ -15,39 +15,6 @@ from provision.records import NOTHING, fields_of, plain, record
 from provision.resolve.request import Request, plain_request, request_of
 from provision.resolve.requirements import LOCAL
 
-__all__ = [
-    "INIT",
-    "LOCK_VERSION",
-    "TORCH_ARCHS",
-    "Alternative",
-    "BaseImage",
-    "DriverNeed",
-    "ExtraPart",
-    "FactRef",
-    "FrameworkBuild",
-    "ImagePart",
-    "LockedPackage",
-    "NodeBuild",
-    "NodeDriver",
-    "NodeEnvironment",
-    "NodeFlavour",
-    "NodeFrameworks",
-    "NodeGroup",
-    "NodeKernel",
-    "NodeKey",
-    "NodePackage",
-    "NodePart",
-    "NodePin",
-    "NodeProfile",
-    "NodeRepository",
-    "NodeToolkit",
-    "ProjectBuild",
-    "Reason",
-    "Refusal",
-    "SourceBuild",
-    "Stack",
-]
-
 TORCH_ARCHS = "TORCH_CUDA_ARCH_LIST"
 """What extensions of PyTorch read to know for which GPUs they are compiled."""
 INIT = "dumb-init"

@@ -35,8 +35,6 @@ from provision.resolve.solve import complete, named_of, open_ends, order_pythons
 from provision.resolve.stack import FactRef
 from provision.versions import branch_of, minor_of, parse
 
-__all__ = ["BRANCH", "CANDIDATE", "DRIVER", "GPU", "Report", "survey"]
-
 Report = Callable[[str, int, int], None]
 """Takes what is worked at, how many are done, and how many there are."""
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from provision.matrix.load import Matrix
 
-__all__ = ["system_packages"]
-
 
 def system_packages(matrix: Matrix, names: Iterable[str], os_id: str) -> tuple[str, ...]:
     """Return the apt packages that distributions need on a system, as far as the facts know.

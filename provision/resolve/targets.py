@@ -10,8 +10,6 @@ from provision.resolve.options import Option
 from provision.resolve.rules import Wish
 from provision.resolve.stack import TORCH_ARCHS
 
-__all__ = ["compile_targets", "target_variables", "torch_arch"]
-
 
 def compile_targets(matrix: Matrix, wish: Wish, options: Iterable[Option], cuda: str) -> tuple[str, ...]:
     """Return what nvcc compiles for (``sm_89``, ``compute_90``) where a request names GPUs.

@@ -15,8 +15,6 @@ from provision.signals.expectation import Expectation
 from provision.signals.needs import NEEDS
 from provision.signals.signal import Signal, skipped
 
-__all__ = ["FAMILIES", "find_signal", "list_functions", "read_signal", "why_not_asked"]
-
 FAMILIES = (
     "containers",
     "cuda",

@@ -10,8 +10,6 @@ from provision.records import NOTHING, fields_of, record, replace
 from provision.resolve.stack import FrameworkBuild, Stack
 from provision.versions import parse
 
-__all__ = ["Expectation", "expect_stack", "merge_expectation"]
-
 
 @record
 class Expectation:

@@ -14,8 +14,6 @@ from provision.probe.output import ABSENT, NOT_RUN, Unreadable, read_or
 from provision.probe.snapshot import Snapshot
 from provision.signals.expectation import Expectation
 
-__all__ = ["NEEDS"]
-
 _Need = Callable[[Snapshot, Expectation, Matrix], str | None]
 
 

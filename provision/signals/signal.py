@@ -7,8 +7,6 @@ from typing import Final
 
 from provision.records import NOTHING, record
 
-__all__ = ["FAIL", "PASS", "SKIP", "UNKNOWN", "Fault", "Signal", "failed", "faulty", "passed", "skipped", "unknown"]
-
 PASS: Final = "pass"  # noqa: S105 - no password
 FAIL: Final = "fail"
 SKIP: Final = "skip"

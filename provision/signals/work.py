@@ -12,18 +12,6 @@ from provision.signals.expectation import Expectation
 from provision.signals.gpus import name_gpu
 from provision.signals.signal import Fault, Signal, failed, faulty, passed, unknown
 
-__all__ = [
-    "count_gpus",
-    "counted",
-    "fault_of_test",
-    "find_wrong_results",
-    "has_mig",
-    "judge_work",
-    "name_index",
-    "name_worker",
-]
-
-
 _WRONG = re.compile(
     r"\bare wrong\b|largest error|memory gives back|is not finite|is not the same|arrived changed", re.IGNORECASE
 )

@@ -15,20 +15,6 @@ from provision.signals import catalogue
 from provision.signals.expectation import Expectation
 from provision.signals.signal import FAIL, UNKNOWN, Signal, failed, skipped, unknown
 
-__all__ = [
-    "REACH",
-    "SEVERITIES",
-    "Result",
-    "Verdict",
-    "choose_checks",
-    "compare_hosts",
-    "conclude",
-    "fleet_probes",
-    "unreached",
-    "verify_one",
-    "way_on",
-]
-
 SEVERITIES = ("critical", "high", "medium", "low")
 REACH = "host.reachable"
 """Id of the answer that stands for a target nothing could be collected from."""

@@ -12,8 +12,6 @@ from provision.records import record
 from provision.signals.signal import UNKNOWN
 from provision.verify.engine import SEVERITIES, Result, Verdict
 
-__all__ = ["TRAITS", "Difference", "Group", "find_differences", "group_failures", "read_traits"]
-
 
 @record
 class Group:

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from provision.audit.model import Finding, Source
 from provision.audit.report.plain import region_of
 
-__all__ = ["to_annotations"]
-
 _COMMANDS = {"error": "error", "warn": "warning", "info": "notice"}
 
 

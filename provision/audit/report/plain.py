@@ -8,8 +8,6 @@ from typing import Any
 from provision.audit.judged import Judged
 from provision.audit.model import Finding, Source, Span
 
-__all__ = ["finding_document", "judged_document", "region_of"]
-
 
 def region_of(source: Source, span: Span) -> dict[str, int]:
     """Return a span as lines and columns, counted from 1; the end column is the one behind the last character."""

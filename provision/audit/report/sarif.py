@@ -13,8 +13,6 @@ from provision.audit.model import Finding, Source, Span
 from provision.audit.report.plain import region_of
 from provision.matrix.model import AuditRule
 
-__all__ = ["to_sarif"]
-
 # Of the standard, not of this program.
 _VERSION = ".".join(("2", "1", "0"))
 _LEVELS = {"error": "error", "warn": "warning", "info": "note"}

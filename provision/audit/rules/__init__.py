@@ -17,8 +17,6 @@ from provision.audit.model import ERROR, Command, Environment, Options, Rule, Sp
 from provision.matrix.load import Matrix
 from provision.resolve.request import FRAMEWORKS
 
-__all__ = ["SCOPES", "aspects_of", "is_in_scope", "load_rule", "rule_ids", "spans_of"]
-
 _IN_PAIRS = "bitsandbytes|onnxruntime-gpu|ctranslate2|faster-whisper|whisperx|cupy-cuda11x|cupy-cuda12x|cupy-cuda13x"
 _COMPILED = "flash-attn|causal-conv1d|mamba-ssm|deepspeed|detectron2|pytorch3d|apex|build-option"
 _TWICE = (

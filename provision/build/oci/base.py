@@ -19,8 +19,6 @@ from provision.build.oci.tree import Tree
 from provision.errors import ActionFailedError, UsageError
 from provision.records import record, replace
 
-__all__ = ["Base", "BaseLayer", "open_base", "read_tree"]
-
 _DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
 _DEPTH_MAX = 4
 _HEADER_BYTES_MAX = 1024 * 1024

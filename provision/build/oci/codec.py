@@ -8,8 +8,6 @@ from typing import IO, Any, Literal, Protocol
 
 from provision.errors import MissingDependencyError, install_command
 
-__all__ = ["Codec", "Compression", "Compressor", "find_codec", "open_layer"]
-
 Compression = Literal["zstd", "gzip"]
 
 _ZSTD_LEVEL = 3

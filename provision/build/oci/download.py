@@ -20,8 +20,6 @@ from provision.records import record
 from provision.resolve.requirements import LOCAL
 from provision.resolve.stack import LockedPackage
 
-__all__ = ["Wanted", "Wheels", "locate"]
-
 _ATTEMPTS = 4
 _PAUSE_SECONDS = 1.0
 _PAGES_AT_ONCE = 8

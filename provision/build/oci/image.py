@@ -54,8 +54,6 @@ from provision.index.address import IndexAddress
 from provision.records import record
 from provision.resolve.stack import INIT, ImagePart, LockedPackage, Stack
 
-__all__ = ["LAYOUT_VERSION", "OciImage", "OciJob", "OciWriter", "check_possible", "write_image"]
-
 LAYOUT_VERSION = 1
 """Version of how wheels lie in a layer; another one gives other layers of the same wheels."""
 

@@ -13,8 +13,6 @@ from provision.build.oci.codec import Codec
 from provision.build.oci.refused import Halt
 from provision.records import record
 
-__all__ = ["CHUNK_BYTES", "UNDATED", "Layer", "LayerWriter"]
-
 CHUNK_BYTES = 1024 * 1024
 UNDATED = 315_532_800
 """The first second that a wheel can hold (1980), for layers that must not depend on a stack's date."""

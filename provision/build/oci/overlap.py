@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from provision.errors import ActionFailedError
 
-__all__ = ["Files", "find_overlaps"]
-
 Files = Mapping[str, tuple[str, int, int]]
 """The files of a layer: path without a leading slash → the wheel that brings it, its checksum, its bytes."""
 

@@ -6,8 +6,6 @@ import threading
 
 from provision.errors import ActionFailedError
 
-__all__ = ["Halt", "Stopped", "refuse_base", "refuse_wheel"]
-
 
 class Stopped(Exception):  # noqa: N818 - not an error of its own: another thread has one
     """Another part of the work failed, so this part ended early."""

@@ -25,8 +25,6 @@ from provision.errors import ActionFailedError
 from provision.files import try_lock
 from provision.records import plain, record, replace
 
-__all__ = ["BYTES_MAX", "Store", "digest_of"]
-
 BYTES_MAX = 20 * 2**30
 """Most bytes that are kept from run to run, unless told otherwise: some nine torch stacks that share nothing."""
 

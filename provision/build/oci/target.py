@@ -21,8 +21,6 @@ from provision.build.oci.store import Store
 from provision.errors import ActionFailedError, UsageError
 from provision.records import record
 
-__all__ = ["Document", "Formats", "Target", "check_target", "manifest_of"]
-
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 

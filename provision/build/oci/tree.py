@@ -8,8 +8,6 @@ import tarfile
 
 from provision.records import record
 
-__all__ = ["Entry", "Tree"]
-
 _KEPT = ("etc/passwd", "etc/group")
 _KEPT_BYTES_MAX = 1024 * 1024
 _ENTRIES_MAX = 4_000_000

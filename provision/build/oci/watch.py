@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
-__all__ = ["Silent", "Watch", "show_watch"]
-
 
 class Watch(Protocol):
     """Who is told how far each part is; called from several threads."""

@@ -28,8 +28,6 @@ from provision.errors import ActionFailedError, MissingDependencyError, install_
 if TYPE_CHECKING:
     from provision.build.oci.layer import LayerWriter
 
-__all__ = ["ENVIRONMENT", "WheelWriter", "write_wheel"]
-
 ENVIRONMENT = "opt/venv"
 """Where the Dockerfile puts the Python environment, without the leading slash."""
 

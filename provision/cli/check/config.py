@@ -11,8 +11,6 @@ from provision.cli.parser import did_you_mean
 from provision.errors import UsageError, shown
 from provision.records import record
 
-__all__ = ["CONFIG_NAMES", "THRESHOLDS", "Config", "fits", "named_rules", "nearest_config", "read_config"]
-
 CONFIG_NAMES = ("provision.toml", "pyproject.toml")
 """Where settings are looked for in a folder; the first one that has the table counts."""
 THRESHOLDS = (*reversed(SEVERITIES), "never")

@@ -13,8 +13,6 @@ from provision.audit.model import Source
 from provision.cli.parser import parse_path
 from provision.errors import ProvisionError, UsageError
 
-__all__ = ["BYTES_MAX", "decode", "find_file", "read_sources", "shown_name"]
-
 BYTES_MAX = 16 * 1024 * 1024
 _FILES_MAX = 2000
 _HEAD_BYTES = 4096

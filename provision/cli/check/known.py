@@ -14,8 +14,6 @@ from provision.cli.check.scope import Scopes
 from provision.cli.output import Output
 from provision.errors import UsageError
 
-__all__ = ["tell_known", "write_known"]
-
 _BYTES_MAX = 16 * 1024 * 1024
 _SHOWN = 3
 

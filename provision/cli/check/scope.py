@@ -13,8 +13,6 @@ from provision.errors import ProvisionError, UsageError, shown
 from provision.matrix.load import Matrix
 from provision.versions import minor_of
 
-__all__ = ["Scopes"]
-
 _FAIL_ON = "error"
 _NEVER = "never"
 

@@ -30,8 +30,6 @@ from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import UsageError
 
-__all__ = ["configure", "run"]
-
 _ACTIONS = ("run", "compare", "show")
 _SUITES = ("quick", "standard", "full")
 _DEVICES = ("auto", "cuda", "cpu")

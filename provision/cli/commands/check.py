@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from provision.audit.baseline import Known
     from provision.audit.judged import Judged
 
-__all__ = ["configure", "run"]
-
 _FORMATS = ("text", "json", "sarif", "github")
 _ROUNDS_MAX = 8
 _EXIT_FINDINGS = 6

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from provision.generate.cluster.render import ClusterFiles
     from provision.generate.subject import Subject
 
-__all__ = ["configure", "run"]
-
 _OWNERS = ("operator", "node")
 _STRATEGIES = ("none", "single", "mixed")
 _SHARINGS = ("none", "time-slicing", "mps")

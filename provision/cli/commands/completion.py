@@ -22,8 +22,6 @@ from provision.matrix.load import Matrix
 from provision.resolve.request import PLATFORMS
 from provision.versions import minor_of
 
-__all__ = ["configure", "run"]
-
 _SHELLS = ("bash", "zsh", "fish")
 _METAVARS = ("VERSION", "X.Y", "NAME", "NAME,…", "PLATFORM")
 """What the value of a flag is called where it is one of the facts; `--python PROGRAM` is another."""

@@ -24,8 +24,6 @@ from provision.cli.parser import add_actions, add_switch, add_value, parse_path
 from provision.cli.request import read_matrix
 from provision.errors import DataError
 
-__all__ = ["configure", "run"]
-
 _JOBS_MAX = 16
 
 _ACTIONS = {

@@ -51,8 +51,6 @@ from provision.probe.snapshot import Snapshot
 if TYPE_CHECKING:
     from provision.probe.collect import Collection
 
-__all__ = ["configure", "run"]
-
 _TEXT_BYTES_MAX = 64 * 1024 * 1024
 _CODE_MAX = 9999
 _LOOK_HINT = "let `provision doctor ssh://host --text error.log` look at the machine as well"

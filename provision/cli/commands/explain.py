@@ -36,8 +36,6 @@ from provision.files import read_text
 from provision.matrix.load import Matrix
 from provision.resolve.stack import FactRef, Reason, Refusal, Stack
 
-__all__ = ["configure", "run"]
-
 _LOCK_BYTES_MAX = 16 * 1024 * 1024
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from provision.generate.fleet_page import Line, Survey
     from provision.generate.write import Artifact
 
-__all__ = ["configure", "run"]
-
 _ACTIONS = {
     "rules": "write the configuration of Prometheus, Alertmanager, Grafana and dcgm-exporter",
     "show": "show the state of the fleet from a Prometheus server",

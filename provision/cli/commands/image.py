@@ -96,8 +96,6 @@ if TYPE_CHECKING:
     from provision.index.account import Accounts
     from provision.project.pins import Pin
 
-__all__ = ["configure", "run"]
-
 _BUILDERS = ("auto", "buildx", "sdk")
 # Forms that are one context with steps to run.
 _CONTEXT_FORMS = ("dockerfile", "apptainer", "devcontainer")

@@ -35,8 +35,6 @@ from provision.resolve.request import FRAMEWORKS, PLATFORMS, Request, is_askable
 from provision.resolve.rules import Wish, driver_floor, reject_option, reject_wish
 from provision.versions import branch_of, parse
 
-__all__ = ["configure", "run"]
-
 _FILTERS: dict[str, tuple[str, ...]] = {
     **{name: (name, "cuda", "python", "os", "platform", "gpu", "driver") for name in FRAMEWORKS},
     "cuda": ("cuda", "gpu", "driver"),

@@ -22,8 +22,6 @@ from collections.abc import Callable
 from provision.cli.output import Output
 from provision.cli.parser import add_actions
 
-__all__ = ["configure", "run"]
-
 _ACTIONS = {
     "lock": "choose drivers, CUDA and frameworks for nodes and write a lock",
     "plan": "show what apply would change, and change nothing",

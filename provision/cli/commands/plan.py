@@ -38,8 +38,6 @@ from provision.planner.speed import Speeds
 from provision.resolve.request import Request, parse_request
 from provision.resolve.stack import Refusal, Stack
 
-__all__ = ["configure", "run"]
-
 _TOP = 12
 _CHARTS = ("terminal",)
 

@@ -36,8 +36,6 @@ from provision.errors import UsageError, shown
 from provision.predict.baseline import BASELINES
 from provision.predict.request import TASKS
 
-__all__ = ["configure", "run"]
-
 _PRECISIONS = (
     "fp32",
     "tf32",

@@ -32,8 +32,6 @@ from provision.probe.collect import Collection
 from provision.probe.output import OK, Unreadable
 from provision.probe.snapshot import Snapshot
 
-__all__ = ["VALUES", "configure", "run"]
-
 _PARSE_BYTES_MAX = 256 * 1024 * 1024
 
 VALUES: dict[str, str] = {

@@ -45,8 +45,6 @@ from provision.errors import ProvisionError, UsageError, shown
 from provision.files import open_stdin
 from provision.matrix.load import Matrix
 
-__all__ = ["configure", "run"]
-
 _LINE_BYTES_MAX = 1024 * 1024
 
 

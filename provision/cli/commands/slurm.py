@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from provision.generate.subject import Subject
     from provision.generate.write import Artifact
 
-__all__ = ["configure", "run"]
-
 _RUNTIMES = ("pyxis", "apptainer", "host")
 
 

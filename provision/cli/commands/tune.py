@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from provision.matrix.load import Matrix
     from provision.probe.snapshot import Snapshot
 
-__all__ = ["configure", "refuse_settings", "run"]
-
 _NODES_MAX = 100_000
 _MARKS = ("{{", "{%", "{#")
 

@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     from provision.probe.compose import CollectOptions
     from provision.probe.targets import Target
 
-__all__ = ["configure", "run"]
-
 _LOCK_BYTES_MAX = 16 * 1024 * 1024
 _REPORT_BYTES_MAX = 1024 * 1024 * 1024
 _GPUS_MAX = 1024

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from provision.refresh.engine import Outcome, Plan
     from provision.refresh.land import Claim
 
-__all__ = ["refresh"]
-
 _JOBS = 4
 _CHANGELOG_BYTES_MAX = 4 * 1024 * 1024
 

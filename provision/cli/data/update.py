@@ -12,8 +12,6 @@ from provision.errors import UsageError, without_secrets
 if TYPE_CHECKING:
     from provision.refresh.client import Client
 
-__all__ = ["update"]
-
 
 def update(options: argparse.Namespace, output: Output) -> int:
     """Put the facts of a bundle in force, or go back to the shipped ones.

@@ -14,8 +14,6 @@ from provision.cli.targets import add_host_flags, run_on_target, targets_of
 from provision.errors import UsageError, VerificationFailedError, shown
 from provision.matrix.load import Matrix
 
-__all__ = ["fill", "run"]
-
 _JOBS = ("keep", "requeue")
 _ASK_SECONDS = 60.0
 _LEFT = ("limit", "busy", "failed", "not done")

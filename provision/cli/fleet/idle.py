@@ -15,8 +15,6 @@ from provision.matrix.load import Matrix
 if TYPE_CHECKING:
     from provision.fleet.idle import IdleNode, IdleReport
 
-__all__ = ["fill", "run"]
-
 _PURCHASES = ("on-demand", "spot", "reserved-1y", "reserved-3y")
 _MINUTES_MIN, _MINUTES_MAX = 5.0, 31 * 1440.0
 _USD_MAX = 100_000.0

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from provision.generate.scaling.policy import Policy
     from provision.generate.scaling.render import ScalingFiles
 
-__all__ = ["fill", "run"]
-
 _ENGINES = ("k8s", "aws", "tencent")
 _METRICS = ("utilisation", "queue")
 _COUNTS = {

@@ -11,8 +11,6 @@ from provision.errors import UsageError
 if TYPE_CHECKING:
     from provision.probe.prometheus import Alertmanager, Prometheus
 
-__all__ = ["add_server_flags", "connect", "connect_alertmanager"]
-
 _PASSWORD_BYTES_MAX = 4096
 
 

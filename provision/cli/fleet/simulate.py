@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from provision.fleet.simulate.trace import Trace
     from provision.generate.scaling.policy import Policy
 
-__all__ = ["fill", "run"]
-
 _TRACE_BYTES_MAX = 32 * 1024 * 1024
 _UNITS = ("jobs", "gpus")
 _USD_MAX = 100_000.0

@@ -12,8 +12,6 @@ from provision.cli.parser import add_choice, add_switch, add_value, parse_path
 from provision.errors import UsageError, shown
 from provision.matrix.load import Matrix
 
-__all__ = ["fill", "run"]
-
 _ADVICE = ("ignore", "checkpoint", "drain")
 _COMMANDS = {
     "checkpoint": "saves the jobs; must finish within the warning time minus margin and reserve",

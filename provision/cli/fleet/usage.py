@@ -15,8 +15,6 @@ from provision.errors import UsageError
 if TYPE_CHECKING:
     from provision.fleet.usage import Usage
 
-__all__ = ["count_fleet_usage", "fill"]
-
 _BYTES_MAX = 512 * 1024 * 1024
 _HOURS_MAX = 24 * 366.0
 _HOURS = 24.0

@@ -24,24 +24,6 @@ from provision.records import NOTHING, fields_of, record, replace
 from provision.resolve.request import FRAMEWORKS, Request, plain_request
 from provision.resolve.stack import LockedPackage, Stack
 
-__all__ = [
-    "LOCK",
-    "Change",
-    "Written",
-    "compare",
-    "find_folder",
-    "find_locked",
-    "is_same",
-    "keep",
-    "keep_options",
-    "keep_written",
-    "merge_options",
-    "read_lock",
-    "read_written",
-    "upgrade",
-    "with_options",
-]
-
 LOCK = "provision.lock"
 _BYTES_MAX = 16 * 1024 * 1024
 _DEFAULT_FORM = "dockerfile"

@@ -15,8 +15,6 @@ from provision.index.account import Accounts, host_of
 from provision.records import replace
 from provision.resolve.stack import Stack
 
-__all__ = ["build_secrets", "has_ssh", "refuse_logins", "refuse_ssh", "take_accounts", "with_logins"]
-
 _NAMED_INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX")
 _WITHOUT_SECRETS = {
     "apptainer": "build the image from the Dockerfile and convert it: `apptainer build x.sif docker-daemon:NAME:TAG`",

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from provision.build.ways import Trials
     from provision.project.inputs import Inputs
 
-__all__ = ["LinesOfMany", "LocksOfMany", "kept_day"]
-
 
 class LinesOfMany:
     """Locks the lines of many stacks as those of one are locked, with one uv for all that ask one index.

@@ -35,8 +35,6 @@ from provision.resolve.stack import Stack
 if TYPE_CHECKING:
     from provision.build.ways import Trials
 
-__all__ = ["Baked", "Entry", "Locker", "read_entries", "solve_entries"]
-
 _BYTES_MAX = 1024 * 1024
 _STACKS_MAX = 500
 _COMBINATIONS_MAX = 10 * _STACKS_MAX

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from provision.build.oci.store import Store
     from provision.build.record import BuildRecord
 
-__all__ = ["ENGINES", "add_engine_flags", "choose_engine", "plan_without_engine"]
-
 ENGINES = ("auto", "docker", "oci")
 
 

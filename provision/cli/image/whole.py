@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from provision.project.inputs import Inputs
     from provision.project.pins import Pin
 
-__all__ = ["add_whole_flags", "ask_uv", "find_trials", "has_lines", "is_offline", "lock_build", "lock_lines"]
-
 _PINS_SHOWN = 20
 _YOUNGER_SHOWN = 5
 _OF_THE_SOLVE = ("indexes", "overrides", "excludes", "sources")

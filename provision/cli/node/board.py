@@ -13,8 +13,6 @@ from rich.text import Text
 from provision.node.events import CHANGED, FAILED, INCOMPLETE, NOT_RUN, OK, UNREACHABLE, HostResult, Run
 from provision.probe.clean import clean_line
 
-__all__ = ["NodeBoard"]
-
 _ROWS_MAX = 24
 _LINES_AROUND = 5
 """Heading, legend, bar, what is done now, and a line to spare."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from provision.generate.site import ImageOptions
     from provision.generate.write import Artifact
 
-__all__ = ["configure_export", "configure_image", "run_export"]
-
 _ANSIBLE_CORE = re.compile(r'^\s*min_ansible_version:\s*"?([0-9.]+)"?\s*$', re.MULTILINE)
 _INVENTORY = "inventory/hosts.yml"
 _CONTROLLER_PYTHON = (3, 11)

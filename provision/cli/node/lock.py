@@ -32,8 +32,6 @@ from provision.resolve.node_options import (
 from provision.resolve.request import Request, to_flags
 from provision.resolve.stack import BaseImage, ImagePart, Refusal, Stack
 
-__all__ = ["DEFAULT_LOCK", "configure_lock", "run_lock"]
-
 DEFAULT_LOCK = Path("provision_lock.yml")
 
 _COMMAND = "node lock"

@@ -32,8 +32,6 @@ from provision.node.events import CHANGED, FAILED, OK, UNREACHABLE, Run
 from provision.node.lock import COMMITTED, NodeLock, committed_lock, parse_lock
 from provision.records import record, replace
 
-__all__ = ["configure_run", "read_lock", "run_action"]
-
 _LOCK_BYTES_MAX = 16 * 1024 * 1024
 _FORKS_MAX = 1000
 _FORKS = 25

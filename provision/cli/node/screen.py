@@ -22,8 +22,6 @@ from provision.node.events import (
     shorten,
 )
 
-__all__ = ["count_results", "show_results", "write_results"]
-
 _STYLES = {FAILED: "error", UNREACHABLE: "error", INCOMPLETE: "warning", NOT_RUN: "warning"}
 _NAMES_MAX = 8
 _DIFF_LINES_MAX = 60

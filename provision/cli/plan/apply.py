@@ -13,8 +13,6 @@ from provision.planner.handoff import dstack_text, inventory_text, skypilot_text
 from provision.planner.plan import Plan
 from provision.resolve.stack import Stack
 
-__all__ = ["apply_row"]
-
 _PLAN = "plan.json"
 
 

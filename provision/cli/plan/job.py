@@ -22,8 +22,6 @@ from provision.planner.shape import SIZES, Shape, find_shape, make_shape, read_c
 from provision.predict.networks import Network, Networks
 from provision.records import NOTHING
 
-__all__ = ["STACK_FLAGS", "add_job_flags", "list_words", "read_job", "read_terms"]
-
 STACK_FLAGS = ("torch", "tensorflow", "jax", "cuda", "python", "driver")
 """Flags of ``provision resolve`` that this command takes too."""
 

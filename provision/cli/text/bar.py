@@ -8,8 +8,6 @@ from typing import Any
 
 from provision.cli.output import Output
 
-__all__ = ["Bar"]
-
 
 class Bar:
     """Bars on the standard error; nothing where that is not a terminal.

@@ -9,8 +9,6 @@ from provision.bench.compare import Comparison
 from provision.bench.results import Figure, Results
 from provision.cli.text.screen import align
 
-__all__ = ["show_comparison", "show_results"]
-
 _SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _MACHINE = ("gpu", "driver", "torch", "cuda", "python", "system", "cpus")
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from provision.matrix.model import AuditRule
     from provision.matrix.model import Source as SourceRow
 
-__all__ = ["count_text", "show_findings", "show_judged", "show_rule"]
-
 _STYLES = {"error": "error", "warn": "warning", "info": "hint"}
 _WIDTH = 140
 

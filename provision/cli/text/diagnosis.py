@@ -14,8 +14,6 @@ from provision.matrix.load import Matrix
 from provision.matrix.model import Xid
 from provision.probe.clean import clean_line
 
-__all__ = ["ranks_document", "report_document", "show_report", "show_xid", "xid_document"]
-
 _LABEL = 10
 _INDENT = "   "
 _ABSENT = "not on the target"

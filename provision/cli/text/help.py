@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["HelpFormatter", "part_examples"]
-
 _COMMANDS = ("provision ", "eval ")
 _CHOICES_MAX = 32
 _COLUMN = r"\s*\S.*?\s{2,}(?=\S)"

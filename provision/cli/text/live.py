@@ -14,8 +14,6 @@ from provision.cli.targets import Advance
 from provision.probe.clean import clean_line
 from provision.signals.signal import FAIL, PASS, UNKNOWN
 
-__all__ = ["Board"]
-
 _ROWS_MAX = 20
 _LINES_AROUND = 4
 """Heading, bar and a line to spare."""

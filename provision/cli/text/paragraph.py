@@ -7,8 +7,6 @@ import textwrap
 
 from provision.cli.output import Output
 
-__all__ = ["columns_of", "wrap"]
-
 _COLUMNS = 100
 _COLUMNS_MIN, _COLUMNS_MAX = 40, 120
 _COMMAND = re.compile(r"`[^`]*`")

@@ -14,8 +14,6 @@ from provision.planner.fit import Fit
 from provision.planner.job import Job
 from provision.planner.plan import Plan, Row, summarise
 
-__all__ = ["COLUMNS", "duration", "money", "plan_document", "row_document", "show_plan", "show_row", "stale_prices"]
-
 _REASONS_SHOWN = 3
 
 

@@ -11,8 +11,6 @@ from provision.predict.evaluation import Evaluation, Score
 from provision.predict.request import Forecast, PredictRequest
 from provision.records import fields_of, plain
 
-__all__ = ["end_to_end", "evaluation_document", "forecast_document", "show_evaluation", "show_forecast"]
-
 _BASELINE_NAMES = {"seed": "the articles' formula", "constant": "constant utilisation"}
 _MODE_NAMES = {"given": "with --measured"}
 _REFUSED_LISTED = 50

@@ -9,8 +9,6 @@ from provision.cli.output import Output
 from provision.cli.request import show_facts
 from provision.resolve.stack import Reason, Stack
 
-__all__ = ["align", "show_size", "show_stack", "size_of"]
-
 _ROOM_MIN = 12
 """Columns below which a last cell is not folded: words one below another are harder to read than a long line."""
 _FURTHER = "    "

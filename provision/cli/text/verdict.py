@@ -14,8 +14,6 @@ from provision.verify.engine import SEVERITIES, Result, Verdict, way_on
 from provision.verify.fleet import Difference, Group, group_failures
 from provision.verify.report.document import count_statuses
 
-__all__ = ["show_checks", "show_verdict"]
-
 _NAMES_MAX = 8
 _MARKS = {PASS: "pass", FAIL: "FAIL", UNKNOWN: "UNKNOWN", SKIP: "skip"}
 _STYLES = {FAIL: "error", UNKNOWN: "warning"}

@@ -12,8 +12,6 @@ from provision.cli.tune.situation import FAST_MBIT
 from provision.errors import UsageError
 from provision.generate.tuning import Situation
 
-__all__ = ["UNTOLD", "add_machine_flags", "is_described", "situation_of_description"]
-
 UNTOLD = "limits, bridges, RDMA ports that are not in use and whose machine it is"
 """What a description does not tell; settings that follow from it are left out."""
 

@@ -12,8 +12,6 @@ from provision.probe.output import Unreadable
 if TYPE_CHECKING:
     from provision.probe.snapshot import Snapshot
 
-__all__ = ["FAST_MBIT", "situation_of"]
-
 FAST_MBIT = 100_000
 """From which speed of an interface on, in Mbit/s, settings for fast networks help."""
 _DEVICE = re.compile(r"[a-z][a-z0-9_]{0,31}")

@@ -8,8 +8,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.stack import driver_of, minimum_driver
 from provision.versions import parse
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"unsatisfied condition: cuda\s?>=?\s?([0-9]{1,2}\.[0-9])",
     r"requirement error: unsatisfied condition",

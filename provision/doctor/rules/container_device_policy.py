@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"/dev/nvidia[a-z0-9-]{0,16}.{0,60}(?:EACCES|EPERM|Permission denied|Operation not permitted)",
     r"(?:EACCES|EPERM|Permission denied|Operation not permitted).{0,60}/dev/nvidia",

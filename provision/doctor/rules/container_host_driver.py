@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"initialization error: (?:nvml|driver) error: (?:driver not loaded|driver/library version mismatch)",
     r"initialization error: (?:load library failed: )?libnvidia-ml\.so\.1",

@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"^\s{0,8}no-cgroups\s{0,4}=\s{0,4}true",
     r"Failed to initialize NVML: Unknown Error",

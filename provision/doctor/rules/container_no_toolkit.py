@@ -8,8 +8,6 @@ from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.probe.output import ABSENT
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"could not select device driver \\?\"[a-z]{0,12}\\?\" with capabilities: \[\[?[a-z ,]{0,60}gpu",
     r"could not select device driver \\?\"(?:nvidia|cdi)\\?\"",

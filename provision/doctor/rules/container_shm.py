@@ -10,8 +10,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 from provision.signals.signal import FAIL, PASS
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"\/dev/shm.{0,120}No space left on device",
     r"No space left on device.{0,120}(?:/dev/shm|shared memory|'/(?:psm|torch|sem|mp)[_-])",

@@ -9,8 +9,6 @@ from provision.doctor.stack import driver_of
 from provision.doctor.state import explain_faults
 from provision.records import replace
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"unresolvable CDI devices",
     r"failed to inject CDI devices",

@@ -7,8 +7,6 @@ from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"invalid device ordinal",
     r"CUDA_ERROR_INVALID_DEVICE|cudaErrorInvalidDevice",

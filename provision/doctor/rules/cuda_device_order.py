@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"Detected different devices in the system",
     r"\bCUDA_DEVICE_ORDER\b.{0,20}\bFASTEST_FIRST",

@@ -15,8 +15,6 @@ from provision.doctor.stack import (
 )
 from provision.versions import minor_of, parse
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"NVIDIA driver on your system is too old \(found version ([0-9]{4,6})\)",
     r"CUDA driver version is insufficient for CUDA runtime version",

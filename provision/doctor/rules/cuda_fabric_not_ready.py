@@ -10,8 +10,6 @@ from provision.doctor.stack import driver_of
 from provision.doctor.state import explain_faults
 from provision.probe.gpus import find_device, find_models
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"system not yet initialized",
     r"CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady",

@@ -8,8 +8,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.situation import find_starts
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"no CUDA-capable device is detected",
     r"No CUDA GPUs are available",

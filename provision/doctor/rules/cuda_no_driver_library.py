@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"libcuda\.so(?:\.1)?['\"]?: ?cannot open shared object",
     r"Could not (?:find|load) (?:dynamic library '?)?libcuda(?![a-z])",

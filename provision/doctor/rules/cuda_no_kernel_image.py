@@ -13,8 +13,6 @@ from provision.errors import UnknownError, UsageError
 from provision.matrix.query import find_gpus, runs_on
 from provision.versions import minor_of, parse
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"with CUDA capability sm_([0-9]{2,3})[a-z]? is not compatible with the current PyTorch installation",
     r"which is of cuda capability ([0-9]{1,2}\.[0-9])",

@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"detected CUDA version \(([0-9.]{3,6})\) mismatches the version that was used to compile",
     r"detected CUDA version \(%s\) mismatches the version that was used to compile ?PyTorch",

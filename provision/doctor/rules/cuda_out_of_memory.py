@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"CUDA out of memory",
     r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",

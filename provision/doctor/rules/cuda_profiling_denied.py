@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"ERR_NVGPUCTRPERM",
     r"does not have permission to access NVIDIA GPU Performance Counters",

@@ -7,8 +7,6 @@ from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"CUDA unknown error - this may be due to an incorrectly set up environment",
     r"CUDA_ERROR_UNKNOWN",

@@ -9,8 +9,6 @@ from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.doctor.stack import wheel_version
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"compiled with CUDNN [0-9.]{1,8}, but CUDNN version in your machine is [0-9.]{1,8}",
     r"cuDNN version incompatibility: PyTorch was compiled"

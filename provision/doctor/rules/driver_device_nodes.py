@@ -8,8 +8,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 from provision.records import replace
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"could not open the device file /dev/nvidia",
     r"^(?!.{0,200}gres\.conf).{0,200}/dev/nvidia(?:ctl|[0-9]{1,3})\b.{0,60}(?:No such file or directory|ENOENT)",

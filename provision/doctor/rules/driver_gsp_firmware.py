@@ -9,8 +9,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.stack import driver_of
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"gsp[\w]{0,20}\.bin failed with error",
     r"Cannot initialize GSP firmware",

@@ -7,8 +7,6 @@ from provision.doctor.gpus import is_own, own_seconds, quote_events
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"nvidia-smi.{0,60}(?:hangs|hung|timed out|did not (?:end|answer))",
     r"INFO: task (?:nvidia|nv_queue|irq/\d{1,4}-nvidia|cuda)[^ ]{0,40} blocked for more than",

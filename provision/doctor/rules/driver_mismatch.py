@@ -12,8 +12,6 @@ from provision.doctor.state import explain_faults
 from provision.probe.parse.kernel_log import KernelEvent
 from provision.records import replace
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"driver/library version mismatch",
     r"NVRM: API mismatch",

@@ -7,8 +7,6 @@ from provision.doctor.gpus import is_in_container, nvidia_devices
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"couldn't communicate with the NVIDIA driver",
     r"Module nvidia(?:[-_]current)? not found in directory",

@@ -8,8 +8,6 @@ from provision.doctor.hint import quoted
 from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"already bound (?:by|to) (?:nouveau|nova)",
     r"NVRM: nouveau, rivafb, nvidiafb or rivatv|NVRM: was loaded and obtained ownership of the NVIDIA device",

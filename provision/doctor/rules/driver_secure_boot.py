@@ -10,8 +10,6 @@ from provision.doctor.state import explain_faults
 from provision.records import replace
 from provision.signals.signal import PASS, SKIP
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"could not insert (?:module )?'?(?:\S{0,80}/)?(?:nvidia[\w.-]{0,20}|nvhda)'?: "
     r"(?:Key was rejected by service|Required key not available)",

@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"^\s{0,8}nvidia[\w-]{0,20}[/,] ?([\d.]{5,20}), ([\w.+~-]{3,80}), \w{3,10}: installed",
     r"\bold\b.{0,40}\bmodules?\b.{0,60}(?:initrd|initramfs|initial RAM disk)",

@@ -7,8 +7,6 @@ from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"\bECC (?:mode )?is (?:not enabled|disabled)", r"<current_ecc>Disabled<")
 
 # Boards of these families are sold with ECC off, or without it.

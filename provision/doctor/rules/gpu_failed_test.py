@@ -9,8 +9,6 @@ from provision.doctor.state import explain_faults
 from provision.signals.dcgm import judge_tests
 from provision.signals.work import find_wrong_results
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"[0-9]{1,15} of [0-9]{1,15} (?:sums|values) are wrong",
     r"\b(?:Memory|Memtest|Diagnostic|Pulse Test|Targeted (?:Stress|Power)|Memory Bandwidth)\s{1,40}\|\s{1,4}Fail\b",

@@ -8,8 +8,6 @@ from provision.doctor.hint import quoted
 from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"Unable to determine the device handle for GPU",
     r"\bGPU is lost\b",

@@ -8,8 +8,6 @@ from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"No devices were found",
     r"NVIDIA probe routine failed",

@@ -7,8 +7,6 @@ from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"[Pp]ersistence mode (?:is )?(?:not enabled|disabled)",
     r"Persistence Mode\s{0,40}:\s{0,4}Disabled",

@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"In use by another client",
     r"GPU .{0,60}could not be reset because it's being used",

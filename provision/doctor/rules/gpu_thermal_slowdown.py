@@ -7,8 +7,6 @@ from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 _TOLD = (
     r"(?:HW|SW) Thermal Slowdown\s{0,40}:\s{0,4}Active",
     r"clocks_(?:event|throttle)_reason_(?:hw|sw)_thermal_slowdown>Active<",

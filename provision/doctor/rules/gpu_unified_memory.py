@@ -8,8 +8,6 @@ from provision.doctor.sign import Sign
 from provision.errors import UnknownError, UsageError
 from provision.matrix.query import find_gpus
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"W / {1,6}(?:N/A|[0-9]{1,5}W) {1,6}\| {1,6}Not Supported {1,24}\|",
     r"\bmemory\.(?:total|used|free)\b.{0,60}\[?(?:N/A|Not Supported)",

@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"DCGM_FI_DEV_GPU_UTIL\b.{0,120}\b(?:N/A|missing|absent|not (?:found|present|available|supported)|is 0|always 0)",
     r"utilization\.gpu.{0,60}\[?(?:N/A|Not Supported)",

@@ -8,8 +8,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 from provision.records import replace
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"# Out of bounds values : [1-9][0-9]{0,12} FAILED",
     r"ACSCtl:\s{1,4}SrcValid\+",

@@ -9,8 +9,6 @@ from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.probe.parse.fabric_network import Firewall
 
-__all__ = ["SYMPTOMS", "examine"]
-
 _BRIDGE = re.compile(rf"\b{BRIDGE}")
 """No firewall keeps other hosts from a bridge of docker: there is no way to it."""
 

@@ -11,8 +11,6 @@ from provision.doctor.state import explain_faults
 from provision.records import replace
 from provision.signals.signal import SKIP
 
-__all__ = ["SYMPTOMS", "examine"]
-
 _PARAMETERS = r"\b(?:intel|amd)_iommu=(?:on|force)"
 _FAULTS = (
     r"DMAR: \[?DMA (?:Read|Write).{0,80}fault addr",

@@ -7,8 +7,6 @@ from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"Call to ibv_(?:reg_mr|reg_mr_iova2|reg_dmabuf_mr|create_cq|create_qp|alloc_pd).{0,40}Cannot allocate memory",
     r"RLIMIT_MEMLOCK is [0-9]{1,12} bytes",

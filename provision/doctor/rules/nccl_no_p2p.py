@@ -8,8 +8,6 @@ from provision.doctor.hint import hint, quoted
 from provision.doctor.measured import find_slow_run
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"P2P is disabled between (?:NVLINK )?connected GPUs|failed to peer with device [0-9]",
     r"Could not enable P2P between dev",

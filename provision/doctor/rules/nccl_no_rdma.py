@@ -7,8 +7,6 @@ from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 
-__all__ = ["SYMPTOMS", "examine"]
-
 _SOCKETS = (
     r"NET/IB : (?:No device found|Unable to (?:open|query) (?:device|port))",
     r"Failed to open libibverbs\.so",

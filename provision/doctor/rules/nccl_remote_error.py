@@ -6,8 +6,6 @@ from provision.doctor.case import Case, Quote
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"\bncclRemoteError\b",
     r"NCCL.{0,200}remote process exited or there was a network error",

@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"segfault at .{0,120} in libnccl\.so",
     r"(?:Segmentation fault|SIGSEGV|signal 11).{0,160}libnccl",

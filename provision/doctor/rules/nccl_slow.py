@@ -12,8 +12,6 @@ from provision.doctor.sign import Sign
 from provision.matrix.query import NVLINK
 from provision.probe.links import find_inactive_links, find_narrow_slots, find_slow_pairs, find_translation, topology_of
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"\bbus ?(?:bw|bandwidth)\b.{0,60}(?:instead of|in place of|should be|a tenth of|1/10 of)",
     r"(?:\bNCCL|all.?reduce).{0,60}(?:slower than|[0-9] ?(?:GB/s)? (?:instead of|in place of))",

@@ -9,8 +9,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"Mismatched NCCL version detected",)
 
 _VERSION = r"\bNCCL version ([0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3})\b"

@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"Watchdog caught collective operation timeout",
     r"Some NCCL operations have failed or timed out",

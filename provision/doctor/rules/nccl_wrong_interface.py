@@ -7,8 +7,6 @@ from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.probe.parse.fabric_network import Interface
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"NCCL INFO (?:NET/Socket|Bootstrap)\s?: Using (?:\[[0-9]{1,2}\])?"
     r"((?:docker|podman|br-|veth|virbr|lxcbr|lxdbr|cni|flannel|cali|weave|tailscale|wg|tun)[a-z0-9_.-]{0,20}|lo):",

@@ -9,8 +9,6 @@ from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
 from provision.probe.parse.fabric_network import Interface
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"message too long,? mtu[=:]? ?[0-9]{3,5}",
     r"Frag needed and DF set \(mtu = [0-9]{3,5}\)",

@@ -17,8 +17,6 @@ from provision.doctor.gpus import (
 from provision.doctor.sign import Sign
 from provision.probe.parse.kernel_log import KernelEvent
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"AER: .{0,40}(?:Fatal|Uncorrect\w{0,10}).{0,20} error", r"PCIe Bus Error: severity=Uncorrect")
 
 _MINUTE_SECONDS = 60

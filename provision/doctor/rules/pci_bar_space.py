@@ -8,8 +8,6 @@ from provision.doctor.hint import quoted
 from provision.doctor.sign import Sign
 from provision.probe.parse.kernel_log import KernelEvent
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"PCI I/O region assigned to your NVIDIA device is invalid",
     r"\bBAR\d is 0M\b",

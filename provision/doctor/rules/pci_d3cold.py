@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.gpus import gpu_addresses, is_own, name_address, own_seconds, quote_events
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"change power state from D3cold",)
 
 _EXPECTED = "the GPU reaches the state D0"

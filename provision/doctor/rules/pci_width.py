@@ -11,8 +11,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 from provision.probe.parse.kernel_log import KernelEvent
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"available PCIe bandwidth, limited by", r"LnkSta:.{0,60}Width x\d{1,2} \(downgraded\)")
 
 _LIMITED = re.compile(r"limited by .{0,40}?x(\d{1,2}) link at .{0,80}?capable of .{0,60}?x(\d{1,2}) link")

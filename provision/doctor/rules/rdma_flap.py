@@ -7,8 +7,6 @@ from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.probe.parse.kernel_log import KernelEvent
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"\b(?:ib|en|eth|bond|mlx|roce|rdma)[a-z0-9_.-]{0,16}: (?:Lost carrier|carrier lost|[Ll]ink is [Dd]own|Link down)",
     r"\blink flap",

@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"mlx5_core.{0,80}(?:insufficient power on the PCIe slot|[Dd]etected insufficient power)",
     r"mlx5_core.{0,80}High Temperature",

@@ -12,8 +12,6 @@ from provision.errors import first_of
 from provision.matrix.query import find_rdma_rate
 from provision.probe.parse.fabric_network import RdmaPort
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"^\s{0,8}State:\s{1,4}(?:Down|Initializing|Armed)\b",
     r"state [0-9]: (?:INIT|DOWN|ARMED)\b",

@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"NET/IBP?\s?: ?Got completion from peer.{0,80}status=(?:IBV_WC_RETRY_EXC_ERR\(?)?12\b",
     r"NET/IBP?\s?: ?Got completion with error 12\b",

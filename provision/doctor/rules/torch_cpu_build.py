@@ -8,8 +8,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.stack import driver_of, has_gpu, torch_of
 from provision.versions import minor_of
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"Torch not compiled with CUDA enabled",
     r"\btorch(?:==|[ -]|: ?|-?version: ?)v?[0-9.]{3,12}\+cpu\b",

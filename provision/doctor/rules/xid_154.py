@@ -10,8 +10,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.xid import explain_xids
 from provision.probe.parse.kernel_log import KernelEvent
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"GPU recovery action changed from",)
 
 _CHANGED = re.compile(r"changed from [^(]{0,10}\(([^)]{1,40})\) to [^(]{0,10}\(([^)]{1,40})")

@@ -7,8 +7,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.xid import explain_xids, incidents_of
 from provision.records import replace
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: 45\b",)
 
 

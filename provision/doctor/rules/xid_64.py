@@ -8,8 +8,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.state import explain_faults
 from provision.doctor.xid import explain_xids
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: 64\b", r"Remapping Failure Occurred\s{0,20}:\s{0,4}Yes")
 
 _EXPECTED = "no failure of row remapping"

@@ -8,8 +8,6 @@ from provision.doctor.state import explain_faults
 from provision.doctor.xid import explain_xids
 from provision.records import replace
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: 92\b",)
 
 _UNSEEN = ("how fast the counters rise: `nvidia-smi -q -d ECC`, an hour apart",)

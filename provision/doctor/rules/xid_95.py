@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.sign import Sign
 from provision.doctor.xid import explain_xids
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: 95\b",)
 
 

@@ -9,8 +9,6 @@ from provision.doctor.gpus import name_address
 from provision.doctor.sign import Sign
 from provision.doctor.xid import explain_xids
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: (?:13|31|43|68|69)\b",)
 
 _CODES = (13, 31, 43, 68, 69)

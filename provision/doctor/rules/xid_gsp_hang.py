@@ -7,8 +7,6 @@ from provision.doctor.hint import hint
 from provision.doctor.sign import Sign
 from provision.doctor.xid import explain_xids
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (
     r"Xid \([^)]{1,40}\)[^:]{0,60}: (?:119|120)\b",
     r"Timeout after \d{1,6}s of waiting for RPC response from GPU\d{0,3} GSP",

@@ -13,8 +13,6 @@ from provision.matrix.load import Matrix
 from provision.probe.parse.kernel_log import KernelEvent
 from provision.records import replace
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: (?:74|137|14[4-9]|150)\b", r"NVLink.{0,40}(?:fatal error|is down|inactive)")
 
 _CODES = (74, 137, 144, 145, 146, 147, 148, 149, 150)

@@ -7,8 +7,6 @@ from provision.doctor.sign import Sign
 from provision.doctor.xid import explain_xids
 from provision.records import replace
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: \d{1,6}\b",)
 
 _SPOKEN_OF = frozenset(

@@ -6,8 +6,6 @@ from provision.doctor.case import Case
 from provision.doctor.sign import Sign
 from provision.doctor.xid import explain_xids
 
-__all__ = ["SYMPTOMS", "examine"]
-
 SYMPTOMS = (r"Xid \([^)]{1,40}\)[^:]{0,60}: (?:46|110|136|140|143|155|156|157|158|167)\b",)
 
 

@@ -18,8 +18,6 @@ from provision.fleet.policy import Observation, Policy, State, decide
 from provision.fleet.simulate.model import Interruptions, Machines, Outcome
 from provision.fleet.simulate.trace import Job, Trace
 
-__all__ = ["simulate", "size_for_mean", "size_for_peak"]
-
 # What happens first at the same time: who ends makes room for who comes, and the policy sees all of it.
 _FINISH, _LOST, _NOTICE, _READY, _ARRIVAL, _STEP = range(6)
 _STUCK_STEPS = 5

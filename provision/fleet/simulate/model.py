@@ -7,8 +7,6 @@ import math
 from provision.errors import UsageError
 from provision.records import record
 
-__all__ = ["Interruptions", "Machines", "Outcome"]
-
 
 @record
 class Interruptions:

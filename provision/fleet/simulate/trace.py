@@ -10,8 +10,6 @@ from provision.errors import UsageError, shown
 from provision.fleet.sacct import SACCT, is_sacct, read_sacct
 from provision.records import record
 
-__all__ = ["JOB_COLUMNS", "SERIES_COLUMNS", "Job", "Trace", "read_trace"]
-
 JOB_COLUMNS = ("time_seconds", "duration_seconds", "gpus")
 SERIES_COLUMNS = ("time_seconds", "gpus_busy")
 

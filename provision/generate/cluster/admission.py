@@ -12,8 +12,6 @@ from provision.generate.cluster.shapes import find_faults, shape_of
 from provision.matrix.load import Matrix
 from provision.records import record
 
-__all__ = ["RULES", "Contradiction", "judge"]
-
 _Check = Callable[[Bundle], Iterator["Contradiction"]]
 RULES: dict[str, _Check] = {}
 """Id of a contradiction → what finds it."""

@@ -14,8 +14,6 @@ from typing import Any
 from provision.matrix.load import Matrix
 from provision.records import record
 
-__all__ = ["Bundle", "Load", "Object", "Pods", "at", "items", "number", "requests", "table", "words"]
-
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)")
 _SIZES = {
     "": 1.0,

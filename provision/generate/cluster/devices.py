@@ -13,17 +13,6 @@ from provision.matrix.model import Gpu, MigProfile
 from provision.matrix.query import find_gpus
 from provision.records import record
 
-__all__ = [
-    "Layout",
-    "Products",
-    "check_devices",
-    "find_layout",
-    "find_products",
-    "plugin_config",
-    "product_label",
-    "resource_name",
-]
-
 _WAYS = {"time-slicing": "timeSlicing", "mps": "mps"}
 _FILE = "cluster.toml"
 _VENDOR = "10DE"

@@ -18,8 +18,6 @@ from provision.generate.slurm.health import fatal_xids
 from provision.matrix.load import Matrix
 from provision.records import replace
 
-__all__ = ["CONDITION", "NAMESPACE", "TEMPLATE", "health_objects", "render_check"]
-
 NAMESPACE = "provision-health"
 CONDITION = "GpuUnhealthy"
 TEMPLATE = "provision-prove"

@@ -9,8 +9,6 @@ from provision.generate.cluster.plan import Plan
 from provision.generate.cluster.plugin import node_selector
 from provision.generate.cluster.shapes import check_shape
 
-__all__ = ["node_pool"]
-
 _KEPT = "10m"
 
 

@@ -10,28 +10,6 @@ from provision.errors import UsageError, shown
 from provision.generate.image import check_value
 from provision.records import NOTHING, record
 
-__all__ = [
-    "MIG_STRATEGIES",
-    "OWNERS",
-    "RAY",
-    "RUNNERS",
-    "SERVING",
-    "SHARINGS",
-    "ClusterOptions",
-    "Place",
-    "Tenant",
-    "WarmUp",
-    "parse_existing",
-    "parse_machine",
-    "parse_node_class",
-    "parse_place",
-    "parse_rdma",
-    "parse_scale",
-    "parse_tenant",
-    "parse_volume",
-    "parse_warm_up",
-]
-
 OWNERS = ("operator", "node")
 MIG_STRATEGIES = ("none", "single", "mixed")
 SHARINGS = ("none", "time-slicing", "mps")

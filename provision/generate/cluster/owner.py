@@ -10,8 +10,6 @@ from provision.matrix.query import secure_minimums
 from provision.records import record
 from provision.versions import parse
 
-__all__ = ["Ownership", "decide_owner"]
-
 
 @record
 class Ownership:

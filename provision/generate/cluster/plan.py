@@ -23,8 +23,6 @@ from provision.generate.tuning import Situation, container_variables
 from provision.matrix.load import Matrix
 from provision.records import plain, record
 
-__all__ = ["FILE", "Plan", "make_plan", "work_variables"]
-
 FILE = "cluster.toml"
 _MEMORY_GIB_PER_GPU = 16
 _DIGEST_SHOWN = 12

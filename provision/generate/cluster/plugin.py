@@ -9,8 +9,6 @@ from provision.generate.cluster.manifest import to_yaml
 from provision.generate.cluster.options import ClusterOptions
 from provision.matrix.load import Matrix
 
-__all__ = ["TAINT", "daemon_tolerations", "node_selector", "plugin_manifests"]
-
 TAINT = "dev.provision/unhealthy"
 """Key of the taint by which `provision fleet health` takes a node out, and of the annotation with its reason."""
 

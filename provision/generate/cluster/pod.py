@@ -9,8 +9,6 @@ from provision.generate.cluster.plan import Plan
 from provision.generate.cluster.plugin import node_selector
 from provision.generate.cluster.store import GRACE_SECONDS, store_mounts, store_steps, store_volumes
 
-__all__ = ["claim_template", "gpu_pod", "tolerations"]
-
 _CLAIM = "gpus"
 
 

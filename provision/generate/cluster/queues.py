@@ -7,8 +7,6 @@ from typing import Any
 from provision.generate.cluster.plan import Plan
 from provision.generate.cluster.shapes import check_shape
 
-__all__ = ["queue_objects"]
-
 _CPUS_PER_GPU = 32
 
 

@@ -12,8 +12,6 @@ from provision.generate.cluster.plan import Plan, work_variables
 from provision.generate.cluster.pod import gpu_pod
 from provision.generate.cluster.shapes import check_shape
 
-__all__ = ["ray_objects", "ray_up"]
-
 _KINDS = {"raycluster": "RayCluster", "rayjob": "RayJob", "rayservice": "RayService"}
 _KEPT_SECONDS = 86400
 _HEAD_CPUS, _HEAD_GIB = "2", "8Gi"

@@ -28,8 +28,6 @@ from provision.generate.write import Artifact
 from provision.matrix.load import Matrix
 from provision.records import record
 
-__all__ = ["ClusterFiles", "render_cluster"]
-
 _VALUES, _COMPOSE, _ALL = "gpu-operator-values.yaml", "compose.yaml", "kustomization.yaml"
 _RAY_UP, _MONITORS = "ray-up.yaml", f"{MONITOR_CHART}-values.yaml"
 

@@ -9,8 +9,6 @@ from provision.generate.cluster.plan import Plan, work_variables
 from provision.generate.cluster.pod import gpu_pod
 from provision.generate.cluster.shapes import check_shape
 
-__all__ = ["GRACE_SECONDS", "first_request", "service_objects"]
-
 _PORT_NAME = "http"
 _DRAIN_SECONDS = 20
 GRACE_SECONDS = 140

@@ -8,8 +8,6 @@ from typing import Any
 from provision.errors import DataError
 from provision.matrix.load import Matrix
 
-__all__ = ["check_shape", "find_faults", "shape_of"]
-
 _SCALARS: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),

@@ -10,8 +10,6 @@ from typing import Any
 from provision.generate.cluster.options import ClusterOptions, Place
 from provision.generate.cluster.plan import Plan
 
-__all__ = ["GRACE_SECONDS", "store_mounts", "store_services", "store_steps", "store_volumes"]
-
 GRACE_SECONDS = 600
 """What is left for the last copy of checkpoints when a Pod is told to end."""
 

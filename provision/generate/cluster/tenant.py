@@ -8,8 +8,6 @@ from typing import Any
 from provision.generate.cluster.options import RAY, Tenant
 from provision.generate.cluster.plan import FILE, Plan
 
-__all__ = ["tenant_manifests"]
-
 _LABEL = "dev.provision/tenant"
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 

@@ -12,8 +12,6 @@ from provision.generate.cluster.serving import GRACE_SECONDS, first_request
 from provision.generate.cluster.shapes import check_shape
 from provision.generate.cluster.store import store_mounts, store_services
 
-__all__ = ["compose_file", "nccl_tests_job", "training", "verify_job"]
-
 _VERIFY = ("python", "/opt/provision/verify.py", "--gpu")
 _PORT = 29500
 _WORKER = "worker"

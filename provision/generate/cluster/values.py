@@ -15,8 +15,6 @@ from provision.generate.subject import Subject
 from provision.matrix.load import Matrix
 from provision.matrix.query import find_gpus, module_flavours
 
-__all__ = ["operator_values"]
-
 _PLUGIN, _ENTRY = "provision-device-plugin", "provision"
 _LAYOUTS = "provision-mig-layouts"
 

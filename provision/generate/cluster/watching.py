@@ -8,8 +8,6 @@ from provision.generate.cluster.plan import Plan
 from provision.generate.cluster.shapes import check_shape
 from provision.generate.monitoring import DASHBOARDS, render_dashboard, rule_groups
 
-__all__ = ["COUNTERS", "MONITOR_CHART", "monitor_objects", "monitor_values"]
-
 COUNTERS = "provision-dcgm-counters"
 """The ConfigMap with what dcgm-exporter collects, which the operator's chart makes."""
 

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from provision.generate.fragment.edit import Edit
     from provision.generate.fragment.half import GpuHalf
 
-__all__ = ["FRAGMENTS", "write_fragment"]
-
 FRAGMENTS = {
     "uv": ("pyproject.toml",),
     "pixi": ("pixi.toml",),

@@ -14,8 +14,6 @@ from provision.generate.fragment.edit import Edit, Log
 from provision.generate.fragment.half import GpuHalf
 from provision.generate.fragment.pip import option_lines, place_lines, requirement_lines
 
-__all__ = ["write_conda"]
-
 _CHANNEL = "conda-forge"
 _CONDA_NAMES = ("pytorch", "pytorch-cuda", "pytorch-gpu", "pytorch-cpu", "cudatoolkit", "cpuonly")
 

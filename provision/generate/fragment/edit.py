@@ -14,21 +14,6 @@ from provision.errors import UsageError
 from provision.generate.fragment.half import GpuHalf
 from provision.records import record
 
-__all__ = [
-    "Edit",
-    "Log",
-    "can_hold",
-    "dump_toml",
-    "list_in",
-    "merge_requirements",
-    "narrow_pythons",
-    "parse_toml",
-    "read_requirement",
-    "rewrite_requirement",
-    "set_entry",
-    "table_in",
-]
-
 _CUDA_EXTRA = re.compile(r"cuda[0-9_a-z]*|and-cuda|and_cuda|gpu|tpu|rocm.*")
 
 

@@ -12,8 +12,6 @@ from provision.resolve.request import CPU
 from provision.resolve.stack import Stack
 from provision.versions import parse
 
-__all__ = ["GpuHalf", "Pin", "is_library", "take_gpu_half"]
-
 _TORCH = ("torch", "torchvision", "torchaudio")
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 

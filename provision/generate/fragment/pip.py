@@ -9,8 +9,6 @@ from packaging.utils import canonicalize_name
 from provision.generate.fragment.edit import Edit, Log, can_hold, read_requirement
 from provision.generate.fragment.half import GpuHalf
 
-__all__ = ["option_lines", "place_lines", "requirement_lines", "write_pip"]
-
 
 def option_lines(half: GpuHalf) -> list[str]:
     """Return the options that name the indexes; the local part of each version says which build is meant."""

@@ -17,8 +17,6 @@ from provision.generate.fragment.edit import (
 )
 from provision.generate.fragment.half import GpuHalf, Pin, is_library
 
-__all__ = ["write_pixi"]
-
 _CHANNEL = "conda-forge"
 _CPU = "cpu"
 _PLATFORMS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}

@@ -23,8 +23,6 @@ from provision.generate.fragment.edit import (
 )
 from provision.generate.fragment.half import GpuHalf, Pin, is_library
 
-__all__ = ["write_poetry"]
-
 _LINUX = "sys_platform == 'linux'"
 
 

@@ -23,8 +23,6 @@ from provision.generate.fragment.edit import (
 from provision.generate.fragment.half import GpuHalf, Pin
 from provision.resolve.request import FRAMEWORKS
 
-__all__ = ["check_project", "hold_requirements", "write_uv"]
-
 _CPU = "cpu"
 _BUILD = re.compile(r"cu(da)?[0-9]+")
 _LINUX = "sys_platform == 'linux'"

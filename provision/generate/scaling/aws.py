@@ -17,8 +17,6 @@ from provision.errors import UsageError
 from provision.generate.scaling.options import ScalingOptions
 from provision.generate.scaling.policy import Policy
 
-__all__ = ["alarm_in", "gaps", "group", "metric_data", "policy_in", "policy_out"]
-
 _NAMESPACE = "Provision/GPU"
 _METRICS = {"utilisation": ("Activity", "Percent"), "queue": ("JobsPerNode", "None")}
 

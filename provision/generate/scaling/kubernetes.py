@@ -18,8 +18,6 @@ from provision.generate.scaling.options import ScalingOptions
 from provision.generate.scaling.policy import Policy
 from provision.matrix.load import Matrix
 
-__all__ = ["adapter_config", "autoscaler", "gaps", "jobs_rules"]
-
 _ACTIVITY = "gpu:activity:percent"
 _SERVED = {"utilisation": "provision_gpu_activity_percent", "queue": "provision_jobs"}
 _JOBS = "fleet:jobs:sum"

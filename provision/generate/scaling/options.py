@@ -7,8 +7,6 @@ import re
 from provision.errors import UsageError
 from provision.records import record
 
-__all__ = ["ENGINES", "ScalingOptions"]
-
 ENGINES = ("k8s", "aws", "tencent")
 
 _NAMES = {

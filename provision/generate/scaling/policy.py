@@ -14,8 +14,6 @@ from typing import Any
 from provision.errors import UsageError, shown
 from provision.records import fields_of, record
 
-__all__ = ["METRICS", "REQUIRED", "UNITS", "Policy", "default_values", "read_policy"]
-
 METRICS = ("utilisation", "queue")
 """What a policy may go by."""
 

@@ -15,8 +15,6 @@ from provision.generate.write import Artifact
 from provision.matrix.load import Matrix
 from provision.records import record
 
-__all__ = ["ScalingFiles", "render_policy"]
-
 
 @record
 class ScalingFiles:

@@ -15,8 +15,6 @@ from provision.errors import UsageError
 from provision.generate.scaling.options import ScalingOptions
 from provision.generate.scaling.policy import Policy
 
-__all__ = ["check_size", "gaps", "group", "simple_policy"]
-
 # A simple policy cannot be made without an alarm. Nothing is busier than all of a processor, so this one never fires.
 _NEVER = {
     "ComparisonOperator": "GREATER_THAN",

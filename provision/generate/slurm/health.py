@@ -6,8 +6,6 @@ import json
 
 from provision.matrix.load import Matrix
 
-__all__ = ["fatal_xids", "render_health_facts"]
-
 _SENTENCES = ("driver.device-nodes", "driver.hung", "gpu.lost", "gpu.missing", "xid.154", "xid.64")
 """The diagnoses that the program comes to by itself."""
 _FATAL = "fatal"

@@ -12,8 +12,6 @@ from provision.generate.tuning import Situation, container_variables
 from provision.generate.write import Artifact
 from provision.matrix.load import Matrix
 
-__all__ = ["job_situation", "render_jobs"]
-
 _VERIFY = ("python", "/opt/provision/verify.py", "--gpu")
 _PORT = 29500
 _REQUEUE_SECONDS = 15

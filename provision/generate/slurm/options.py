@@ -9,8 +9,6 @@ from provision.errors import UsageError
 from provision.generate.image import check_value
 from provision.records import NOTHING, record
 
-__all__ = ["JobOptions"]
-
 """What runs a job: enroot by Slurm's plugin pyxis, Apptainer, or the node itself."""
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,127}", re.ASCII)

@@ -11,8 +11,6 @@ from provision.predict.request import PredictRequest
 from provision.predict.tables.sheet import Cells, Sheet
 from provision.records import fields_of, record
 
-__all__ = ["PROBES", "Kind", "Measured", "detect", "precision_of"]
-
 
 @record
 class Measured:

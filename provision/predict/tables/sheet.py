@@ -13,8 +13,6 @@ from pathlib import Path
 from provision.errors import UsageError
 from provision.records import record
 
-__all__ = ["MISSING", "Cells", "Sheet", "read_sheet"]
-
 MISSING = frozenset({"", "nan", "n/a", "na", "none", "null", "-", "inf", "-inf"})
 _BYTES_MAX = 256 * 2**20
 _SEPARATORS = (",", ";", "\t")

@@ -10,19 +10,6 @@ from provision.probe.output import Unreadable
 from provision.probe.parse.recorded import bounded, headed, kept, load_json, load_toml, read_integer, read_lines
 from provision.records import record
 
-__all__ = [
-    "CdiSpec",
-    "ContainerdConfig",
-    "DockerConfig",
-    "ToolkitConfig",
-    "parse_cdi",
-    "parse_cdi_file",
-    "parse_containerd_config",
-    "parse_docker_config",
-    "parse_toolkit_config",
-]
-
-
 _CRI_PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
 _SNAP_FOLDER = "/var/snap/"
 _TOOLKIT_VERSION = re.compile(r"NVIDIA Container Toolkit CLI version ([0-9][A-Za-z0-9.+~-]*)")

@@ -9,19 +9,6 @@ from provision.probe.output import Unreadable
 from provision.probe.parse.recorded import frozen, headed, kept, pairs_of, read_integer, read_lines, read_switch
 from provision.records import record
 
-__all__ = [
-    "KernelModule",
-    "LoadedDriver",
-    "NvidiaModule",
-    "ProcGpu",
-    "parse_driver_params",
-    "parse_gpu_information",
-    "parse_loaded_driver",
-    "parse_modules",
-    "parse_nvidia_module",
-]
-
-
 _VERSION = re.compile(r"[0-9]{2,4}(?:\.[0-9]{1,4}){1,3}")
 _MODULE_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _MODULE_STATES = ("Live", "Loading", "Unloading")

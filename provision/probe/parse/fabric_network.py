@@ -16,17 +16,6 @@ from provision.probe.parse.firewall_rules import (
 from provision.probe.parse.recorded import headed, kept, read_integer, read_lines, read_number
 from provision.records import record
 
-__all__ = [
-    "Firewall",
-    "Interface",
-    "RdmaPort",
-    "parse_firewall",
-    "parse_ibstat",
-    "parse_infiniband_sysfs",
-    "parse_interfaces",
-]
-
-
 _DEVICE = re.compile(r"[A-Za-z0-9._:@-]{1,64}")
 _STATES = {
     "ACTIVE": "ACTIVE",

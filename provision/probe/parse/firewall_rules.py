@@ -14,8 +14,6 @@ from provision.probe.output import Unreadable
 from provision.probe.parse.recorded import kept
 from provision.records import record
 
-__all__ = ["FirewallRules", "read_firewalld", "read_iptables", "read_nft", "read_ufw"]
-
 _PORTS = re.compile(r"([0-9]{1,5})(?:[:-]([0-9]{1,5}))?")
 _NETWORK = re.compile(r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9a-fA-F]{0,4}:[0-9a-fA-F:.]{1,45})(?:/[0-9.]{1,15})?")
 _IPTABLES_COMMENT = re.compile(r'(?:-m comment )?--comment (?:"[^"]*"|\S+) ?')

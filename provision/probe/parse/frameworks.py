@@ -12,20 +12,6 @@ from provision.probe.output import Unreadable
 from provision.probe.parse.recorded import ITEMS_MAX, bounded, frozen, kept, load_json, read_lines
 from provision.records import NOTHING, record
 
-__all__ = [
-    "Framework",
-    "GpuWork",
-    "Nvcc",
-    "PythonEnvironment",
-    "WorkOnGpu",
-    "parse_framework",
-    "parse_gpu_work",
-    "parse_nvcc",
-    "parse_python_environment",
-    "spell_out",
-]
-
-
 _MARK = "@provision-payload "
 _SENTENCE_CHARACTERS = 4000
 _FIGURE_MAX = 1e18

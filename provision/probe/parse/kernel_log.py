@@ -14,8 +14,6 @@ from provision.probe.clean import clean, clean_line
 from provision.probe.output import Unreadable
 from provision.records import record
 
-__all__ = ["EVENTS_MAX", "EVENT_WORDS", "KernelEvent", "KernelLog", "parse_kernel_log"]
-
 EVENTS_MAX = 10_000
 """More events than these are thinned out, the commonest first; of each kind the first and the last stay."""
 

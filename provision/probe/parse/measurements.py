@@ -12,21 +12,6 @@ from provision.probe.clean import clean, clean_line
 from provision.probe.output import Unreadable
 from provision.records import NOTHING, record
 
-__all__ = [
-    "BandwidthMatrix",
-    "DiagResult",
-    "DiagTest",
-    "Metric",
-    "NcclRow",
-    "NcclRun",
-    "parse_dcgmi_diag",
-    "parse_dcgmi_health",
-    "parse_metrics",
-    "parse_nccl_tests",
-    "parse_nvbandwidth",
-    "parse_prometheus_vector",
-]
-
 
 @record
 class NcclRow:

@@ -17,17 +17,6 @@ from provision.records import record
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-__all__ = [
-    "NOT_LISTED",
-    "Smi",
-    "SmiGpu",
-    "SmiProcess",
-    "parse_nvidia_smi",
-    "parse_nvidia_smi_table",
-    "parse_nvidia_smi_text",
-    "parse_nvidia_smi_xml",
-]
-
 _CHARACTERS_MAX: Final = 16 * 1024 * 1024
 _ELEMENTS_MAX: Final = 400_000
 """A machine with 16 GPUs, all its supported clocks included, has a tenth of that."""

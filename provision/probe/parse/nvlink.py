@@ -10,8 +10,6 @@ from provision.probe.clean import clean, clean_line
 from provision.probe.output import Unreadable
 from provision.records import NOTHING, record
 
-__all__ = ["NvlinkCounters", "NvlinkState", "parse_nvlink_errors", "parse_nvlink_status"]
-
 _GPU: Final = re.compile(r"GPU ([0-9]{1,4}): [^()]{1,120}\(UUID: ([A-Za-z0-9-]{1,64})\)", re.ASCII)
 _LINK: Final = re.compile(r"Link ([0-9]{1,3}): (.{1,120})", re.ASCII)
 _RATE: Final = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,6})?) GB/s", re.ASCII)

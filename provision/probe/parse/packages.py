@@ -8,20 +8,6 @@ from provision.probe.output import Unreadable
 from provision.probe.parse.recorded import kept, read_lines, read_switch
 from provision.records import record
 
-__all__ = [
-    "DkmsModule",
-    "Holds",
-    "Package",
-    "parse_dkms",
-    "parse_dpkg_list",
-    "parse_holds",
-    "parse_initramfs",
-    "parse_kernels",
-    "parse_packages",
-    "parse_rpm_list",
-]
-
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+~@-]*")
 _VERSION = re.compile(r"[A-Za-z0-9(][A-Za-z0-9.+~:_^()-]*")
 _STATES = {

@@ -10,8 +10,6 @@ from provision.probe.clean import clean, clean_line
 from provision.probe.output import Unreadable
 from provision.records import record, replace
 
-__all__ = ["PciDevice", "list_gpu_bridges", "parse_lspci", "parse_pci_sysfs"]
-
 _ADDRESS: Final = re.compile(r"(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])", re.ASCII)
 _HEXADECIMAL: Final = re.compile(r"(?:0x)?([0-9a-f]{2,6})", re.ASCII)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,6}", re.ASCII)

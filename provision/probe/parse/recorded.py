@@ -11,21 +11,6 @@ from typing import Any, TypeVar
 from provision.probe.clean import clean, clean_line
 from provision.probe.output import Unreadable
 
-__all__ = [
-    "ITEMS_MAX",
-    "bounded",
-    "frozen",
-    "headed",
-    "kept",
-    "load_json",
-    "load_toml",
-    "pairs_of",
-    "read_integer",
-    "read_lines",
-    "read_number",
-    "read_switch",
-]
-
 ITEMS_MAX = 100_000
 """More lines, records or elements than this are no listing of one machine."""
 

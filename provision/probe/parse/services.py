@@ -9,9 +9,6 @@ from provision.probe.output import Unreadable
 from provision.probe.parse.recorded import frozen, kept, read_integer, read_lines
 from provision.records import record
 
-__all__ = ["FabricManager", "Unit", "parse_fabric_manager", "parse_units"]
-
-
 _PROPERTY = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _PROGRAM_VERSION = re.compile(r"Fabric Manager version is\s{0,8}:?\s{0,8}([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})")
 _STAMP = re.compile(r"\[[A-Z][a-z]{2} [0-9 ]{2} [0-9]{4} [0-9:]{8}\] ")

@@ -18,33 +18,6 @@ from provision.probe.parse.recorded import (
 )
 from provision.records import record
 
-__all__ = [
-    "Clock",
-    "DeviceNode",
-    "FileSystem",
-    "Library",
-    "OsRelease",
-    "SecureBoot",
-    "Uname",
-    "Virtualization",
-    "parse_clock",
-    "parse_command_line",
-    "parse_device_nodes",
-    "parse_environment",
-    "parse_file_systems",
-    "parse_ldconfig",
-    "parse_libraries",
-    "parse_limits",
-    "parse_lines",
-    "parse_number",
-    "parse_os_release",
-    "parse_reboot_required",
-    "parse_secure_boot",
-    "parse_uname",
-    "parse_virtualization",
-]
-
-
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OS_ID = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _RELEASE = re.compile(r"[0-9][A-Za-z0-9._+~-]*")

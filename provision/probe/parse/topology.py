@@ -10,8 +10,6 @@ from provision.probe.clean import clean, clean_line
 from provision.probe.output import Unreadable
 from provision.records import NOTHING, record
 
-__all__ = ["Topology", "parse_topology"]
-
 _DEVICE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}", re.ASCII)
 _WORD: Final = re.compile(r"[A-Z][A-Z0-9/]{0,9}", re.ASCII)
 _NIC: Final = re.compile(r"(NIC[0-9]{1,4}): +(\S{1,64})", re.ASCII)

@@ -17,8 +17,6 @@ from provision.errors import UsageError
 from provision.probe.clean import clean_line
 from provision.records import record
 
-__all__ = ["MEMBER_BYTES_MAX", "Member", "holds_files", "read_members"]
-
 MEMBER_BYTES_MAX: Final = 64 * 1024 * 1024
 """More than this of one file is not read."""
 

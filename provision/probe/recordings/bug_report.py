@@ -9,8 +9,6 @@ from provision.probe.output import ABSENT, Output
 from provision.probe.recordings.listings import to_uname, to_virtualization
 from provision.records import record
 
-__all__ = ["BEGINNING", "find_host", "read_bug_report"]
-
 BEGINNING = "Start of NVIDIA bug report log file"
 """What stands in the first lines of every report."""
 

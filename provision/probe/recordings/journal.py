@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["is_journal", "read_journal"]
-
 _FIELD_BYTES_MAX: Final = 1024 * 1024
 _ENTRIES_MAX: Final = 1_000_000
 _KERNEL: Final = "kernel"

@@ -10,8 +10,6 @@ from typing import Final
 from provision.probe.output import Unreadable
 from provision.probe.parse.packages import Package, parse_dpkg_list, parse_rpm_list
 
-__all__ = ["read_listings", "to_uname", "to_virtualization"]
-
 _MARK: Final = "@provision-payload "
 _LINES_LOOKED_AT: Final = 200
 _MACHINE: Final = re.compile(r"\b(x86_64|aarch64|ppc64le|i[3-6]86)\b")

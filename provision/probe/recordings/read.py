@@ -18,8 +18,6 @@ from provision.probe.redact import redact
 from provision.probe.snapshot import Snapshot
 from provision.records import record
 
-__all__ = ["FORMS", "is_bundle", "read_recordings"]
-
 FORMS: Final = (
     "a bundle of this program",
     "nvidia-bug-report.log.gz",

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from provision.records import record
 
-__all__ = ["Finished", "Limits", "Node", "UnreachableError"]
-
 
 @record
 class Limits:

@@ -12,8 +12,6 @@ from provision.probe.transports import Finished, Limits, UnreachableError
 from provision.probe.transports.process import last_line, run_process, stream_of
 from provision.records import replace
 
-__all__ = ["ENGINES", "collect", "collect_image", "run_command"]
-
 ENGINES = ("docker", "podman")
 """What starts an image, in order of preference."""
 

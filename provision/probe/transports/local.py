@@ -6,8 +6,6 @@ from provision.probe.targets import Target
 from provision.probe.transports import Finished, Limits
 from provision.probe.transports.process import run_process, stream_of
 
-__all__ = ["collect", "run_command"]
-
 
 async def collect(target: Target, script: bytes, limits: Limits) -> bytes:
     """Run a script with this machine's ``sh`` and return what it printed."""

@@ -13,8 +13,6 @@ from provision.probe.clean import clean
 from provision.probe.redact import redact
 from provision.probe.transports import Finished, Limits, UnreachableError
 
-__all__ = ["last_line", "run_process", "stream_of"]
-
 _STDERR_BYTES = 8 * 1024
 _GRACE_SECONDS = 1.0
 _CLEAN_UP_SECONDS = 3.0

@@ -18,8 +18,6 @@ from provision.probe.clean import clean_line
 from provision.probe.transports import Node
 from provision.probe.transports.process import last_line
 
-__all__ = ["ask_nodes", "list_nodes"]
-
 _DRIVER = Path(__file__).parents[1] / "payloads/ray_nodes.py"
 _LIST_SECONDS = 120
 _START_SECONDS = 60

@@ -20,8 +20,6 @@ from provision.probe.transports.process import last_line
 if TYPE_CHECKING:
     from subprocess import Popen
 
-__all__ = ["ask_nodes", "list_nodes"]
-
 _IDLE = ("idle", "planned")
 _ASK_SECONDS = 60
 _START_SECONDS = 60

@@ -17,8 +17,6 @@ from provision.probe.targets import Target
 from provision.probe.transports import Finished, Limits, UnreachableError
 from provision.probe.transports.process import last_line, run_process, stream_of
 
-__all__ = ["Connections", "collect", "explain", "run_command"]
-
 _FAILED = 255
 _PERSIST_SECONDS = 60
 _SOCKET_BYTES_MAX = 100

@@ -22,8 +22,6 @@ from provision.refresh.tags import MACHINES, platform_tag, pythons_of
 from provision.refresh.wheels import Shelf
 from provision.versions import minor_of
 
-__all__ = ["CODE", "FILE", "MEASURED", "Habits", "is_same_need", "row_of"]
-
 FILE = "companions.toml"
 CODE = ("sm", "sm_aarch64", "without_code", "is_code_optional")
 """What is read from the code for GPUs, for which nearly all of a wheel is fetched."""

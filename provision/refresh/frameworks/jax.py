@@ -12,8 +12,6 @@ from provision.refresh.frameworks.row import bound_text, day_of, origin, require
 from provision.refresh.tags import is_fitting, platform_tag, pythons_of
 from provision.refresh.wheels import Shelf, wheel_file
 
-__all__ = ["FAMILY", "FILE", "MEASURED", "rows_of"]
-
 FAMILY = ("jax", "jaxlib")
 """Distributions the rows are made of, beside the plugins that the facts have wheel files of."""
 FILE = "frameworks/jax.toml"

@@ -12,8 +12,6 @@ from provision.refresh.book import Row
 from provision.refresh.fatbin import ordered_targets
 from provision.refresh.wheels import Shelf
 
-__all__ = ["bound_text", "day_of", "differing", "exact", "origin", "requires_python_text", "specifiers", "targets_of"]
-
 _RANK = {">=": 0, ">": 1, "==": 2, "===": 2, "~=": 3, "!=": 4, "<=": 5, "<": 6}
 
 

@@ -13,8 +13,6 @@ from provision.refresh.frameworks.row import day_of, origin, requires_python_tex
 from provision.refresh.tags import platform_tag, pythons_of
 from provision.refresh.wheels import Shelf, wheel_file
 
-__all__ = ["FAMILY", "MEASURED", "rows_of"]
-
 FAMILY = ("tensorflow",)
 MEASURED = (
     *("released", "requires_python", "pythons", "platform_tag", "glibc", "cuda", "cudnn_major", "sm", "ptx"),

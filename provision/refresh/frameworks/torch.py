@@ -15,8 +15,6 @@ from provision.refresh.frameworks.row import bound_text, day_of, exact, origin, 
 from provision.refresh.tags import MACHINES, is_fitting, platform_tag, pythons_of
 from provision.refresh.wheels import Shelf, wheel_file
 
-__all__ = ["FAMILY", "MEASURED_BUILD", "MEASURED_RELEASE", "inside", "rows_of"]
-
 FAMILY = ("torch", "torchvision", "torchaudio", "triton", "cuda-toolkit")
 """Distributions whose pages the rows are made of."""
 MEASURED_RELEASE = ("released", "requires_python", "glibc_symbol_max", "torchvision", "torchaudio")

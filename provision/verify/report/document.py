@@ -13,8 +13,6 @@ from provision.signals.signal import FAIL, PASS, SKIP, UNKNOWN, Signal
 from provision.verify.engine import SEVERITIES, Result, Verdict
 from provision.verify.fleet import Difference, group_failures
 
-__all__ = ["Written", "count_statuses", "read_report", "write_document"]
-
 _STATUSES = (PASS, FAIL, UNKNOWN, SKIP)
 
 

@@ -10,8 +10,6 @@ from provision.errors import first_of
 from provision.probe.clean import clean
 from provision.verify.engine import way_on
 
-__all__ = ["write_html"]
-
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _WHOLE_MAX = 32
 """So many targets are shown with every answer. A browser is slow with some 10,000 rows."""

@@ -10,8 +10,6 @@ from provision.records import NOTHING
 from provision.signals.signal import FAIL, SKIP, UNKNOWN
 from provision.verify.engine import Result, Verdict, way_on
 
-__all__ = ["name_test", "write_junit"]
-
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What no document of XML may hold, not even escaped."""
 

@@ -21,8 +21,6 @@ from provision.signals.expectation import Expectation
 from provision.signals.signal import FAIL, PASS, SKIP
 from provision.verify.engine import Verdict
 
-__all__ = ["HostFacts", "read_host_facts", "write_prometheus"]
-
 _KERNEL_EVENTS = {"api-mismatch": "api_mismatch", "fallen-off": "fallen_off", "nccl-segfault": "nccl_segfault"}
 _VALUES = {PASS: 1, FAIL: 0, SKIP: -1}
 _UNKNOWN = -2

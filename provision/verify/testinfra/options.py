@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["OPTIONS", "pytest_addoption", "read_option"]
-
 _LEVELS = ("quick", "standard", "deep")
 _SEVERITIES = ("critical", "high", "medium", "low")
 

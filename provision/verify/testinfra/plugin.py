@@ -27,16 +27,6 @@ from provision.signals.expectation import Expectation, expect_stack, merge_expec
 from provision.verify.engine import Result, choose_checks, verify_one
 from provision.verify.testinfra.options import read_option
 
-__all__ = [
-    "gpu_expectation",
-    "gpu_results",
-    "gpu_snapshot",
-    "pytest_configure",
-    "pytest_fixture_setup",
-    "pytest_plugins",
-    "pytest_unconfigure",
-]
-
 pytest_plugins = ["provision.verify.testinfra.options"]
 
 _PARALLEL = 32

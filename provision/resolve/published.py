@@ -252,6 +252,8 @@ def _search(matrix: Matrix, problem: Problem, *, is_told: bool = False) -> Picks
     from resolvelib.resolvers import Resolution, ResolutionImpossible, ResolutionTooDeep
 
     resolution: Resolution[Any, Any, Any] = Resolution(_provider(shelf), BaseReporter())
+    # Its quick way back forgets a state when it is given up, and then calls impossible what is not.
+    resolution._optimistic_backjumping_ratio = 0.0
     try:
         # Not `Resolver`: where distributions ask for each other, its graph of the answer can recurse without end.
         state = resolution.resolve(shelf.roots, max_rounds=max(rounds - len(shelf.settled), 1))
@@ -432,10 +434,11 @@ class _Shelf:
         while waiting or again:
             key = next(iter(waiting or again))
             (waiting or again).pop(key)
-            few = list(islice(self.matches(key, [ask.want.specifier for ask in asks[key]]), 2))
+            texts = [ask.want.specifier for ask in asks[key]]
+            few = list(islice(self.matches(key, texts), 2))
             if not few:
                 refused = refused or key
-            if len(few) != 1 or key in self.settled:
+            if len(few) != 1 or key in self.settled or self._may_change(few[0], texts):
                 continue
             self.settled[key] = few[0]
             for need in self.needs(few[0]):
@@ -447,6 +450,20 @@ class _Shelf:
         self._open_needs.clear()
         self.roots = [ask for key, own in asks.items() if key not in self.settled for ask in own]
         return []
+
+    def _may_change(self, only: _Candidate, texts: Iterable[str]) -> bool:
+        """Tell whether more requirements may lead to a release that is not known, where one that is known will do."""
+        if only.version is None or only.release is None:
+            return True
+        if only.extras and only.name in self.settled:
+            return False
+        limits = (*texts, *self._bounds.get(only.name, ()), *self._aside.get(only.name, ()))
+        package = self._matrix.published(only.name)
+        return (
+            package is not None
+            and not any(_is_pin(text) for text in limits)
+            and _admits_above(tuple(filter(None, limits)), package.versions[0])
+        )
 
     def open_needs(self, candidate: _Candidate) -> tuple[_Ask, ...]:
         """Return what a release asks for, less what is settled and meets it."""

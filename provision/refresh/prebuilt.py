@@ -141,6 +141,8 @@ def row_of_release(file: str, version: str, names: Mapping[str, str], builds: _B
             lacking = set(cudas) - {cuda for cuda, _ in kinds}
             if any(minor == torch and major in {word[2:4] for word in lacking} for minor, major, _ in builds):
                 own[torch] = " ".join(word for word in reversed(cudas) if word not in lacking)
+    if not pythons:
+        return None
     return {
         "cuda": {word[2:4]: word for word in cudas},
         **({"builds": own} if own else {}),

@@ -200,6 +200,9 @@ def test_a_python_counts_only_with_all_wheels_of_its_torch():
     assert row is not None
     assert row["pythons"] == {"2.6": "3.10"}
     assert row_of("flash_attn-2.9.0.tar.gz", *names_of("2.8.9", {"2.9": "3.10"})) is None
+    alone = [name for name in names if ("abiFALSE-cp311" in name) or ("abiTRUE-cp310" in name)]
+    assert len(alone) == 2
+    assert row_of(*alone) is None
 
 
 def test_what_no_build_of_pytorch_takes_is_no_wheel_of_a_release():

@@ -383,6 +383,19 @@ def test_a_ray_cluster_scales_and_runs_the_version_of_its_image(provision, tmp_p
     assert "--policy and --autoscale exclude each other" in answer.err
 
 
+@pytest.mark.parametrize(
+    ("runner", "script"), [("rayjob", ("tune.py",)), ("raycluster", ()), ("rayservice", ("app:model",))]
+)
+def test_each_ray_runner_is_scaled_by_the_flag(provision, image_lock, tmp_path, runner, script):
+    words = ("--lock", image_lock, "--image", IMAGE, "--gpus", "8", "--runner", runner, "--autoscale", "1:4")
+    answer = provision("cluster", *words, "-o", tmp_path / "out", "--", *script)
+    assert answer.code == 0, answer.err
+    spec = yaml.safe_load((tmp_path / "out" / "ray.yaml").read_text())["spec"]
+    cluster = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
+    (group,) = cluster["workerGroupSpecs"]
+    assert (cluster["enableInTreeAutoscaling"], group["minReplicas"], group["maxReplicas"]) == (True, 1, 4)
+
+
 def _packages(node):
     if isinstance(node, dict):
         if {"name", "version"} <= set(node):

@@ -185,11 +185,12 @@ def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) ->
     from provision.generate.write import check_artifacts, write_artifacts
 
     told = {name: _named(f"--{name}", what, getattr(options, name) or ()) for name, (what, _) in _TOLD.items()}
-    artifacts = _artifacts(matrix, told.pop("webhook"), told, options.textfiles, options.runbooks)
+    webhooks = told.pop("webhook")
+    artifacts = _artifacts(matrix, webhooks, told, options.textfiles, options.runbooks)
     if options.monitor:
         from provision.generate.monitors import render_monitors
 
-        artifacts += render_monitors(options.monitor, matrix)
+        artifacts += render_monitors(options.monitor, matrix, told)
     folder: Path | None = options.folder
     if folder is None:
         raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))

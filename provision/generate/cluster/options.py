@@ -8,6 +8,7 @@ from typing import Any
 
 from provision.errors import UsageError, shown
 from provision.generate.image import check_value
+from provision.generate.monitors import MONITORS
 from provision.records import NOTHING, record
 
 OWNERS = ("operator", "node")
@@ -35,7 +36,6 @@ _CPUS_MAX = 4096
 _QUOTA_MAX = 1_000_000
 _WORD_MAX = 4096
 _PORT_MAX = 65_535
-_MONITORS = (2, 5)
 
 
 @record
@@ -261,9 +261,9 @@ class ClusterOptions:
                 "--monitoring-replicas has no effect without --monitoring",
                 hints=("name the cluster, as in `--monitoring prod`, or leave it out",),
             )
-        if self.monitors is not None and not _MONITORS[0] <= self.monitors <= _MONITORS[1]:
+        if self.monitors is not None and not MONITORS[0] <= self.monitors <= MONITORS[1]:
             raise UsageError(
-                f"--monitoring-replicas `{self.monitors}` is not from {_MONITORS[0]} to {_MONITORS[1]}",
+                f"--monitoring-replicas `{self.monitors}` is not from {MONITORS[0]} to {MONITORS[1]}",
                 hints=("write 2; 3 let one be renewed while another fails",),
             )
         self._check_service()
@@ -397,16 +397,22 @@ class ClusterOptions:
                 hints=("leave one of the two out",),
             )
         if self.machine is not None:
-            for flag, is_there in (
-                ("--env-from", self.secrets),
-                ("--volume", self.volumes),
-                ("--rdma", self.rdma),
-                ("--priority", self.priority),
+            named = "it names what a cluster of Kubernetes has, and machines do not"
+            whole = "a worker of `ray up` is a machine, and has all of it"
+            for flag, is_there, because in (
+                ("--env-from", self.secrets, named),
+                ("--volume", self.volumes, named),
+                ("--rdma", self.rdma, named),
+                ("--priority", self.priority, named),
+                ("--cpus", self.cpus, whole),
+                ("--memory-gib", self.memory_gib, whole),
+                ("--sharing", self.sharing != "none", whole),
+                ("--mig-profile", self.mig_profile, whole),
             ):
                 if is_there:
                     raise UsageError(
                         f"--ray-up and {flag} exclude each other",
-                        because=("it names what a cluster of Kubernetes has, and machines do not",),
+                        because=(because,),
                         hints=("write the two with one command each",),
                     )
         if self.machine is not None and self.runner != "raycluster":

@@ -125,9 +125,7 @@ def ray_up(plan: Plan) -> dict[str, Any]:
         )
     gpus = _gpus_of(plan, provider, kind, region)
     least, most = options.scale or (options.nodes, options.nodes)
-    variables = work_variables(plan)
-    runs = [f"--shm-size={plan.shm_gib}g", "--ulimit=memlock=-1"]
-    runs += [f"--env={name}={value}" for name, value in sorted(variables.items())]
+    variables = [shlex.quote(f"--env={name}={value}") for name, value in sorted(work_variables(plan).items())]
     head, worker = _node_configs(provider, kind)
     document: dict[str, Any] = {
         "cluster_name": plan.name,
@@ -139,8 +137,8 @@ def ray_up(plan: Plan) -> dict[str, Any]:
             "container_name": "ray",
             "pull_before_run": True,
             "run_options": ["--ulimit=nofile=65536:65536"],
-            "head_run_options": [],
-            "worker_run_options": [shlex.quote(word) for word in runs],
+            "head_run_options": variables,
+            "worker_run_options": [f"--shm-size={plan.shm_gib}g", "--ulimit=memlock=-1", *variables],
         },
         "head_node_type": "head",
         "available_node_types": {

@@ -165,10 +165,10 @@ def _commands(plan: Plan, objects: dict[str, list[dict[str, Any]]]) -> tuple[str
                 f"{plan.fact('mig_config_label')}={plan.layout.name} --overwrite"
             )
     if plan.options.monitors is not None:
-        # What else its owner set stays.
+        # What else its owner set stays, and so does the chart: without a version Helm would take the newest.
         commands.append(
-            f"helm upgrade {MONITOR_CHART} prometheus-community/{MONITOR_CHART} --namespace monitoring --reuse-values "
-            f"--values {_MONITORS}"
+            f"helm upgrade {MONITOR_CHART} prometheus-community/{MONITOR_CHART} --namespace monitoring "
+            f"--version REPLACE-WITH-VERSION-OF-THE-RELEASE --reuse-values --values {_MONITORS}"
         )
     return (*commands, *(f"kubectl apply -f {path}" for path in objects))
 

@@ -19,14 +19,15 @@ _EVERY_SECONDS = 60
 # What the work's own user may change, whoever that is.
 _FETCH = 'umask 0; exec rclone copy "$1" "$2" --transfers 16'
 # The first run has no checkpoint yet, which is rclone's exit code 3; a new volume of Compose belongs to root.
-_RESTORE = 'umask 0; mkdir -p "$2"; chmod 0777 "$2"; rclone copy "$1" "$2" --transfers 16 || [ $? -eq 3 ]'
-# What was just written may not be whole; the last copy takes all there is.
+_RESTORE = 'umask 0; mkdir -p "$2"; chmod 0777 "$2"; rclone copy "$1" "$2" --update --transfers 16 || [ $? -eq 3 ]'
+# What was just written may not be whole; the last copy takes all there is. Another Pod may have written the same name
+# since this one restored it, so that nothing newer is written over.
 _KEEP = """\
-trap 'rclone copy "$1" "$2" --transfers 16; exit $?' TERM
+trap 'rclone copy "$1" "$2" --update --transfers 16; exit $?' TERM
 while :; do
     sleep "$3" &
     wait $!
-    rclone copy "$1" "$2" --transfers 16 --min-age 30s || :
+    rclone copy "$1" "$2" --update --transfers 16 --min-age 30s || :
 done
 """
 

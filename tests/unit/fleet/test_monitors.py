@@ -30,6 +30,7 @@ PROMETHEUS = shutil.which("prometheus")
 # No other test has these addresses of this machine.
 NET = f"127.{os.getpid() // 250 % 200 + 20}.{os.getpid() % 250 + 1}"
 HOSTS = (f"{NET}.1", f"{NET}.2")
+STAND_INS = ("192.0.2.1", "192.0.2.2")
 PATIENCE_SECONDS = 90
 # An Alertmanager waits so long for each that comes before it in the mesh.
 TURN_SECONDS = 15
@@ -68,10 +69,14 @@ def webhook() -> Iterator[tuple[int, Told]]:
 
 def write(folder: Path, port: int) -> None:
     """Write what the command writes, with alerts that wait for nothing and a node that is down."""
-    for artifact in render_monitors(HOSTS, MATRIX):
-        path = folder / artifact.path
+    for artifact in render_monitors(STAND_INS, MATRIX):
+        place, text = artifact.path, artifact.text
+        # Both are this machine, whose own addresses the command refuses.
+        for name, host in zip(STAND_INS, HOSTS, strict=True):
+            place, text = place.replace(name, host), text.replace(name, host)
+        path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(artifact.text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     groups = rule_groups(MATRIX)
     for group in groups:
         group["interval"] = "1s"
@@ -183,8 +188,31 @@ def test_the_two_differ_by_one_label_that_no_alert_has() -> None:
         (("10.0.0.5", "10.0.0.5"), "twice"),
         (("10.0.0.5", "monitor.example"), "is not an address"),
         (("10.0.0.5", "ff02::1"), "of no machine"),
+        (("10.0.0.5", "::1"), "of no machine"),
+        (("10.0.0.5", "127.0.0.1"), "of no machine"),
+        (("10.0.0.5", "::ffff:127.0.0.1"), "of no machine"),
+        (("10.0.0.5", "::ffff:10.0.0.5"), "twice"),
+        (("10.0.0.5", "fe80::1%a b;$(x)"), "of one link"),
+        (("10.0.0.5", "fe80::1"), "of one link"),
+        (("10.0.0.5", "2001:db8::1%eth0"), "of one link"),
     ],
 )
 def test_monitors_that_could_not_meet_are_refused(addresses: tuple[str, ...], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         render_monitors(addresses, MATRIX)
+
+
+def test_a_file_that_holds_a_secret_is_there_for_each_alertmanager() -> None:
+    told = {"slack": {"default": "/etc/alertmanager/slack", "node": "https://hooks.example/a"}}
+    told["pagerduty"] = {"default": "/run/secrets/pd", "node": "/etc/alertmanager/slack"}
+    for artifact in render_monitors(("10.0.0.5", "10.0.0.6"), MATRIX, told):
+        if not artifact.path.endswith("compose.yaml"):
+            continue
+        services = yaml.safe_load(artifact.text)["services"]
+        mounts = [row for row in services["alertmanager"]["volumes"] if isinstance(row, dict)]
+        assert [(row["source"], row["target"], row["read_only"]) for row in mounts] == [
+            ("/etc/alertmanager/slack",) * 2 + (True,),
+            ("/run/secrets/pd",) * 2 + (True,),
+        ]
+        # A file that is not there yet must not become a folder.
+        assert all(row["bind"] == {"create_host_path": False} for row in mounts)

@@ -26,6 +26,7 @@ IMAGE = "registry.example/team/train:1"
 
 
 S3, OSS = Place(scheme="s3", path="a"), Place(scheme="oss", path="a")
+UP = {"machine": ("aws", "a", ""), "runner": "raycluster", "image": IMAGE}
 
 
 @pytest.mark.parametrize(
@@ -89,10 +90,14 @@ def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
         ({"scale": (1, 2)}, "--prometheus"),
         ({"prometheus": "http://a"}, "--autoscale"),
         ({"scale": (1, 2), "prometheus": "http://a"}, "--runner deployment"),
-        (
-            {"machine": ("aws", "a", ""), "runner": "raycluster", "image": IMAGE, "secrets": ("s",)},
-            "--env-from exclude",
-        ),
+        (UP | {"secrets": ("s",)}, "--env-from exclude"),
+        (UP | {"volumes": (("c", "/a"),)}, "--volume exclude"),
+        (UP | {"rdma": ("rdma/hca", 1)}, "--rdma exclude"),
+        (UP | {"priority": "batch"}, "--priority exclude"),
+        (UP | {"cpus": 8}, "--cpus exclude"),
+        (UP | {"memory_gib": 64}, "--memory-gib exclude"),
+        (UP | {"sharing": "time-slicing", "replicas": 4}, "--sharing exclude"),
+        (UP | {"mig_strategy": "mixed", "mig_profile": "1g.10gb"}, "--mig-profile exclude"),
         ({"monitors": 2}, "without --monitoring"),
         ({"monitors": 1, "cluster": "prod"}, "from 2 to 5"),
         ({"store_secret": "a"}, "--store-secret has no effect"),

@@ -355,7 +355,7 @@ def test_two_monitors_are_on_two_nodes_and_what_their_owner_set_stays(image_lock
         assert (document[name][spec]["replicas"], document[name][spec]["podAntiAffinity"]) == (2, "hard")
         assert document[name]["podDisruptionBudget"] == {"enabled": True, "minAvailable": 1}
     (command,) = [row for row in files.commands if "kube-prometheus-stack-values.yaml" in row]
-    assert "--reuse-values" in command
+    assert "--version REPLACE-WITH-VERSION-OF-THE-RELEASE --reuse-values" in command
     assert "kube-prometheus-stack-values.yaml" not in files.applied
 
 
@@ -377,7 +377,7 @@ def test_the_image_of_a_ray_cluster_must_have_ray(image_lock: Subject, matrix: M
     assert "--with ray" in said
 
 
-UP = replace(FULL, runner="raycluster", script=(), nodes=1, scale=(1, 4), idle_seconds=600)
+UP = replace(FULL, runner="raycluster", script=(), nodes=1, cpus=None, scale=(1, 4), idle_seconds=600)
 
 
 @pytest.mark.parametrize(
@@ -401,6 +401,10 @@ def test_ray_up_takes_what_is_written_for_machines(
     assert (worker["min_workers"], worker["max_workers"], document["max_workers"]) == (1, 4, 4)
     assert (worker["resources"], document["idle_timeout_minutes"]) == ({"GPU": 8}, 10)
     assert machine[1] in str(worker["node_config"])
+    docker = document["docker"]
+    head = [word for word in docker["head_run_options"] if word.startswith("--env=")]
+    assert "--env=WANDB_MODE=offline" in head
+    assert head == [word for word in docker["worker_run_options"] if word.startswith("--env=")]
     assert "pip install" not in str(document)
 
 

@@ -158,8 +158,9 @@ def test_rclone_brings_data_and_keeps_checkpoints_until_the_last(
     assert run(words["store-data"], tmp_path).wait(60) == 0
     assert (tmp_path / "data/a").read_text() == "a"
 
-    assert run(words["store-checkpoints"], tmp_path).wait(60) == 0, "the first run has no checkpoint"
     mine, kept = tmp_path / "checkpoints", tmp_path / "storage/runs/one"
+    mine.mkdir(mode=0o755)
+    assert run(words["store-checkpoints"], tmp_path).wait(60) == 0, "the first run has no checkpoint"
     assert mine.stat().st_mode & 0o777 == 0o777, "the user of the work may write there"
     (mine / "step1").write_text("1")
     os.utime(mine / "step1", (time.time() - 120,) * 2)
@@ -180,6 +181,38 @@ def test_rclone_brings_data_and_keeps_checkpoints_until_the_last(
     assert run(words["store-checkpoints"], tmp_path).wait(60) == 0
     assert {path.name for path in mine.iterdir()} == {"step1", "step2"}
     assert (mine / "step1").stat().st_mode & 0o022 == 0o022, "the user of the work may write it"
+
+
+@needs_rclone
+def test_a_pod_that_restored_takes_no_newer_checkpoint_from_another(
+    tmp_path: Path, image_lock: Subject, matrix: Matrix
+) -> None:
+    pod = find_pod(documents(render_cluster(image_lock, TRAIN, matrix), "train.yaml"))
+    words = {name: row["command"] for name, row in steps(pod).items()}
+    kept = tmp_path / "storage/runs/one"
+    kept.mkdir(parents=True)
+    (kept / "last").write_text("old")
+    os.utime(kept / "last", (time.time() - 600,) * 2)
+    writes, idles = tmp_path / "writes", tmp_path / "idles"
+    for root in (writes, idles):
+        root.mkdir()
+        (root / "storage").symlink_to(tmp_path / "storage")
+        assert run(words["store-checkpoints"], root).wait(60) == 0
+    (writes / "checkpoints/last").write_text("new")
+    os.utime(writes / "checkpoints/last", (time.time() - 120,) * 2)
+    # The one that only restored copies after the other did: each second, and once more as it ends.
+    for root in (writes, idles):
+        keeper = run(words["store-keep"], root)
+        time.sleep(2.5)
+        assert (kept / "last").read_text() == "new"
+        keeper.send_signal(signal.SIGTERM)
+        assert keeper.wait(60) == 0
+        assert (kept / "last").read_text() == "new"
+    # What a last copy did not bring out is newer on the disk that is still there.
+    (kept / "last").write_text("old")
+    os.utime(kept / "last", (time.time() - 600,) * 2)
+    assert run(words["store-checkpoints"], writes).wait(60) == 0
+    assert (writes / "checkpoints/last").read_text() == "new"
 
 
 def test_a_service_of_compose_is_healthy_once_it_answered(image_lock: Subject, matrix: Matrix) -> None:

@@ -23,6 +23,18 @@ _MILD = re.compile(
 )
 """What goes on after it said so, and the kernel's lines, of which many speak of what is not there."""
 
+_HANG = r"(?:hang|hung|freeze|freezing|frozen|stuck|deadlock)"
+_OVER = re.compile(
+    rf"(?:\b(?:no|not|never|without|avoids?|prevents?)|n't)\b (?:\w{{1,12}} )?{_HANG}"
+    rf"|\b(?:may|might|could|can) (?:\w{{1,12}} )?(?:cause|lead to|result in)\b.{{0,16}}{_HANG}"
+    r"|\bno longer (?:\w{1,12} )?(?:runs?|running|trains?|training|falls?)\b"
+    r"|^(?!.*(?:\b(?:still|not|again)\b|n't\b)).*(?:^\W{0,4}fix\b"
+    r"|\b(?:fixed|fixes|solved|solves|resolved|resolves)\b(?! (?:seed|length|size|shape|batch))"
+    rf"|\b(?:works now|now works|unit tests?\b(?!.{{0,80}}{_HANG})))",
+    re.IGNORECASE,
+)
+"""What people tell of a failure that is over, that might come, or that is wanted so."""
+
 _BETWEEN = ".{0,80}"
 
 
@@ -47,9 +59,12 @@ def _hear(case: Case, rows: Sequence[Claim]) -> tuple[str, Sign] | None:
     names = dict(case.texts)
     for row in rows:
         for diagnosis, subject in row.of.items():
-            quote = next((quote for quote in case.find_all(subject) if quote.where in names), None)
-            if quote is not None:
-                return _low(diagnosis, quote)
+            for quote in case.find_all(subject):
+                found = (
+                    _low(diagnosis, quote) if quote.where in names and not _OVER.search(quote.match.string) else None
+                )
+                if found is not None and not found[1].is_aside:
+                    return found
     return None
 
 

@@ -11,7 +11,8 @@ from provision.versions import minor_of, parse
 _DRIVERS = (
     r"Driver Version: ([0-9]{3}(?:\.[0-9]{2,3}){1,2})",
     r"NVRM version: NVIDIA UNIX .{0,60}Kernel Module .{0,12}?([0-9]{3}(?:\.[0-9]{2,3}){1,2})",
-    r"^(?!.*\b(?:requires?|required|needs?|minimum|at least|upgrade|update|install|older|newer|later|supports?)\b)"
+    r"^(?!.*\b(?:requires?|required|needs?|minimum|at least|upgrade|update|install|older|newer|later|supports?"
+    r"|tested|verified|compatible|recommended|works? with)\b)"
     r".*\bdriver(?: version)?(?: is)?[:= ]{1,3}v?([0-9]{3}(?:\.[0-9]{2,3}){1,2})\b",
 )
 """The table of nvidia-smi, /proc/driver/nvidia/version, and what people and collect_env write."""
@@ -21,8 +22,9 @@ _TORCH = (
 )
 _TORCH_CUDA = (
     r"CUDA used to build PyTorch: ([0-9]+\.[0-9]+)",
-    r"^\W{0,4}(?:pytorch-cuda|cuda-toolkit)(?:==|[ =]{1,40})([0-9]+\.[0-9]+)",
+    r"^\W{0,4}pytorch-cuda(?:==|[ =]{1,40})([0-9]+\.[0-9]+)",
 )
+_TOOLKIT = r"^\W{0,4}cuda-toolkit(?:==|[ =]{1,40})([0-9]+\.[0-9]+)"
 
 
 class Torch:
@@ -61,7 +63,22 @@ def torch_of(case: Case) -> Torch:
     if digits and digits.startswith("cu"):
         return Torch(version, f"{digits[2:-1]}.{digits[-1]}")
     cuda = case.find(*_TORCH_CUDA)
-    return Torch(version, cuda.match[1] if cuda else None)
+    return Torch(version, cuda.match[1] if cuda else _cuda_of_toolkit(case, version))
+
+
+def _cuda_of_toolkit(case: Case, version: str | None) -> str | None:
+    """Return the CUDA of the packages of the toolkit where a build of this PyTorch pins them: others only stand by."""
+    toolkit = case.find(_TOOLKIT)
+    return next(
+        (
+            row.cuda
+            for row in case.matrix.torch_builds
+            if toolkit is not None
+            and (row.torch, row.cuda) == (version, toolkit.match[1])
+            and any(name.startswith("cuda-toolkit") for name in row.pins or {})
+        ),
+        None,
+    )
 
 
 def has_gpu(case: Case) -> bool | None:

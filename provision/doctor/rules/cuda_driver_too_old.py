@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from provision.doctor.case import Case
 from provision.doctor.hint import hint, quoted
 from provision.doctor.sign import Sign
@@ -41,6 +43,9 @@ SYMPTOMS = (
     r"GPU driver version is not supported\. Required|\bRequired: (?:NVIDIA |GPU )?driver version >= ?[0-9]",
 )
 
+_BELOW_FLOOR = re.compile(r"too old \(found version|is insufficient for|insufficient_?driver", re.IGNORECASE)
+"""What says that the driver runs no program of this CUDA; the others ask for more than that, as PTX does."""
+
 
 def examine(case: Case) -> Sign | None:
     """Compare the driver with what the program's CUDA needs; the message's own number stands in for either."""
@@ -52,7 +57,11 @@ def examine(case: Case) -> Sign | None:
     if quote is None and (needed is None or driver is None or parse(driver) >= parse(needed) or is_able):
         return None
     cuda = cuda_of_number(int(quote.match[1])) if quote and quote.match.re.groups and quote.match[1] else None
-    expected = f"driver {needed} or newer, which CUDA {torch.cuda} needs" if needed else "a driver as new as the CUDA"
+    is_enough = needed is not None and (
+        parse(driver) >= parse(needed) if driver else cuda is not None and parse(cuda) >= parse(torch.cuda or "")
+    )
+    is_floor = needed is not None and not is_enough
+    expected = f"driver {needed} or newer, which CUDA {torch.cuda} needs" if is_floor else "a driver as new as the CUDA"
     seen = []
     if driver:
         seen.append(f"the driver is {driver}")
@@ -60,7 +69,11 @@ def examine(case: Case) -> Sign | None:
         seen.append(f"the driver is CUDA {cuda}'s")
     if torch.cuda:
         seen.append(f"torch {torch.version or ''} was built for CUDA {torch.cuda}".replace("  ", " "))
-    fix = _ways_out(case, driver, cuda, torch.minor, needed)
+    if quote is not None and torch.cuda and is_enough:
+        name = driver or f"of CUDA {cuda}"
+        fix = _ways_on(case, name, driver, torch.cuda, is_denied=_BELOW_FLOOR.search(quote.match[0]) is not None)
+    else:
+        fix = _ways_out(case, driver, cuda, torch.minor, needed)
     if needed and driver and parse(driver) < parse(needed):
         return Sign(confidence="high", seen=(*seen, *quoted(quote)), expected=expected, fix=fix)
     unseen = (
@@ -68,6 +81,20 @@ def examine(case: Case) -> Sign | None:
         *(() if torch.cuda else ("which CUDA the program was built for",)),
     )
     return hint(quote, seen=seen, expected=expected, fix=fix, unseen=unseen)
+
+
+def _ways_on(case: Case, name: str, driver: str | None, cuda: str, *, is_denied: bool) -> tuple[str, ...]:
+    """Say what to do where the driver runs this CUDA by the facts: what is told differs, or more than that is asked."""
+    if is_denied:
+        return (
+            f"The driver {name} runs CUDA {cuda}, and the message says that it does not: one of them is not what the"
+            " program runs with. See both where it runs: `nvidia-smi`, and"
+            " `python -c 'import torch; print(torch.version.cuda)'`.",
+        )
+    own = branch_with_cuda(case.matrix, cuda)
+    if own is None or (driver is not None and parse(driver) >= parse(str(own.branch))):
+        return ()
+    return (f"Upgrade the driver to branch {own.branch} or newer, whose own CUDA is {cuda}.",)
 
 
 def _ways_out(

@@ -100,3 +100,52 @@ def test_what_a_last_resort_does_not_name_is_no_answer_in_its_own_line() -> None
     line = "RuntimeError: Your device does not support the current version of Torch/CUDA! Consider another version"
     assert guess(case_of(line)) is not None
     assert [finding.diagnosis.id for finding in diagnose(case_of(line)).causes] == ["torch.no-gpu"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "We run inference on the CPU for unit tests and training on GPU.",
+        "Training is running on the GPU, data loading runs on CPU.",
+        "LightGBM tutorial: training on CPU takes 3 s.",
+        "LightGBM tutorial: training on CPU only takes 3 s.",
+        "The unit tests run on CPU only.",
+        "It runs on the CPU, although slower.",
+        "Training runs on the GPU instead of the CPU since 2.0.",
+        "the GPU is not used on weekends",
+        "The GPU is used during training.",
+        "The tests no longer hang on 4 GPUs, all_reduce returns in 3 ms.",
+        "No more hangs on 8x A100 GPUs since NCCL 2.20.",
+        "Since the upgrade all_reduce never hangs on 4 GPUs.",
+        "The deadlock of all_reduce on 4 GPUs was fixed in 2.20.",
+        "[rank0]:[W1124 12:00:00.1 ProcessGroupNCCL.cpp:1] barrier() on 4 GPUs can potentially cause a hang of NCCL",
+        "our web server is stuck, two servers behind nginx hang, no GPU here",
+        "two servers behind nginx hang",
+        "Pods that do not use GPUs are put on other nodes.",
+    ],
+)
+def test_text_of_what_works_is_no_failure_that_people_tell(line) -> None:
+    report = diagnose(case_of("step 10 loss 2.31", line))
+    assert (*report.causes, *report.notes) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "diagnosis"),
+    [
+        ("Training runs on the CPU instead of the GPU.", "torch.cpu-build"),
+        ("The model is running on CPU although I have a RTX 3090", "torch.cpu-build"),
+        ("I have a RTX 3090, but inference runs on CPU, not using the GPU", "torch.cpu-build"),
+        ("It runs using only the CPU", "torch.cpu-build"),
+        ("My GPU is not being used during training", "torch.cpu-build"),
+        ("GPU isn't used.", "torch.cpu-build"),
+        ("It should be fixed in 2.20, and all_reduce still hangs on 4 GPUs", "nccl.no-p2p"),
+        ("Training hangs on 4 GPUs since I upgraded the driver", "nccl.no-p2p"),
+        ("The unit tests hang on 2 GPUs", "nccl.no-p2p"),
+        ("As in the tutorial, and training hangs on 2 GPUs", "nccl.no-p2p"),
+        ("Multi-node training hangs in init", "nccl.wrong-interface"),
+        ("NCCL is stuck between two nodes", "nccl.wrong-interface"),
+        ("The container cannot see the GPU", "cuda.hidden-devices"),
+    ],
+)
+def test_failure_that_people_tell_is_heard(line, diagnosis) -> None:
+    assert named(line) == diagnosis

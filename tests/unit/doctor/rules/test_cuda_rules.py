@@ -62,6 +62,51 @@ def test_driver_too_old_from_pasted_table_of_nvidia_smi_is_proved():
     assert any("`provision resolve --torch 2.1 --driver 470.82.01`" in step for step in sign.fix)
 
 
+INSUFFICIENT = "CUDA error: CUDA driver version is insufficient for CUDA runtime version"
+
+
+def test_toolkit_beside_torch_is_not_the_cuda_that_torch_was_built_for():
+    text = f"torch 2.7.0\ncuda-toolkit 11.8.0\nDriver Version: 535.104.05\n{TOO_OLD.replace('11040', '12020')}"
+    sign = ask("cuda.driver-too-old", text=text)
+    assert not any("was built for" in line for line in sign.seen)
+    assert not any("450.80.02" in step for step in (*sign.fix, sign.expected))
+
+
+def test_toolkit_that_a_torch_pins_is_the_cuda_that_it_was_built_for():
+    sign = ask("cuda.driver-too-old", text="Driver Version: 570.195.03\ntorch 2.11.0\ncuda-toolkit==13.0.2\n")
+    assert "torch 2.11.0 was built for CUDA 13.0" in sign.seen
+
+
+@pytest.mark.parametrize(
+    "line", ["tested with driver 525.60.13 on A100", "compatible with driver 525.60.13", "works with driver 525.60.13"]
+)
+def test_driver_that_something_was_tested_with_is_not_the_loaded_one(line):
+    sign = ask("cuda.driver-too-old", text=f"{line}\ntorch 2.7.0+cu126\n{INSUFFICIENT}")
+    assert not any("the driver is" in line for line in sign.seen)
+    assert sign.fix == ("Upgrade the driver to 525.60.13 or newer.",)
+
+
+@pytest.mark.parametrize(
+    ("lines", "driver"),
+    [
+        (("Driver Version: 535.104.05", "torch 2.7.0+cu118", INSUFFICIENT), "The driver 535.104.05"),
+        (("torch 2.7.0+cu118", TOO_OLD.replace("11040", "12020")), "The driver of CUDA 12.2"),
+    ],
+)
+def test_driver_that_is_new_enough_by_the_text_does_not_agree_with_the_message(lines, driver):
+    sign = ask("cuda.driver-too-old", text="\n".join(lines))
+    assert sign.confidence == "medium"
+    assert sign.fix[0].startswith(f"{driver} runs CUDA 11.8, and the message says that it does not")
+    assert not any(step.startswith(("Upgrade", "Or keep")) for step in sign.fix)
+
+
+def test_ptx_of_a_newer_cuda_needs_the_branch_of_that_cuda():
+    text = "Driver Version: 525.60.13\ntorch 2.7.0+cu126\nthe provided PTX was compiled with an unsupported toolchain."
+    sign = ask("cuda.driver-too-old", text=text)
+    assert sign.fix[0] == "Upgrade the driver to branch 560 or newer, whose own CUDA is 12.6."
+    assert "525.60.13" not in sign.expected
+
+
 def test_driver_too_old_by_state_alone():
     outputs = payload(machines.cloud_a10g(), is_available=False, cuda="13.0", version="2.9.0+cu130")
     sign = ask("cuda.driver-too-old", outputs)

@@ -35,12 +35,13 @@ Proof = Callable[[str], tuple[int | None, str, str]]
 
 @record
 class Verdict:
-    """What was found on a node: id, sentence, and since when it is so (seconds since the epoch)."""
+    """What was found on a node: id, sentence, since when it is so (seconds since the epoch), and how it is repaired."""
 
     node: str
     id: str
     sentence: str
     since: float
+    repair: str = ""
 
 
 @cache
@@ -80,7 +81,13 @@ def read_reports(paths: Sequence[Path]) -> list[Verdict]:
                 since = path.stat().st_mtime
             if failure:
                 found.append(
-                    Verdict(node=loop.node_of(target["target"]), id=failure[0], sentence=failure[1], since=since)
+                    Verdict(
+                        node=loop.node_of(target["target"]),
+                        id=failure[0],
+                        sentence=failure[1],
+                        since=since,
+                        repair=failure[2],
+                    )
                 )
     return found
 
@@ -98,8 +105,8 @@ def find_alerts(server: Prometheus, matrix: Matrix, cluster: str | None) -> list
         UsageError: Alerts of several clusters fire, and none was named.
     """
     # That an exporter or a node is silent does not say that its GPUs are bad: their likeliest cause is no diagnosis.
-    titles = {
-        alert_name(key): (f"alert/{key}", matrix.diagnoses[alert.runbook[0]].title)
+    diagnoses = {
+        alert_name(key): (f"alert/{key}", matrix.diagnoses[alert.runbook[0]])
         for key, alert in matrix.alerts.items()
         if alert.severity == "critical" and alert.runbook[:1] and alert.runbook[0] in matrix.diagnoses
     }
@@ -116,13 +123,20 @@ def find_alerts(server: Prometheus, matrix: Matrix, cluster: str | None) -> list
     }
     found = []
     for line in firing:
-        named = titles.get(line.labels.get("alertname", ""))
+        named = diagnoses.get(line.labels.get("alertname", ""))
         if named is None or cluster not in (None, line.labels.get("cluster", "")):
             continue
         gpu = line.labels.get("gpu")
-        sentence = f"{named[1]}{f': GPU {gpu}' if gpu else ''}"
-        since = began.get(_alert_key(line.labels), 0.0)
-        found.append(Verdict(node=line.labels["node"], id=named[0], sentence=sentence, since=since or 0.0))
+        found.append(
+            Verdict(
+                node=line.labels["node"],
+                id=named[0],
+                sentence=f"{named[1].title}{f': GPU {gpu}' if gpu else ''}",
+                since=began.get(_alert_key(line.labels), 0.0),
+                # A step with a place is filled by what doctor sees, and an alert sees nothing more.
+                repair=" ".join(step for step in named[1].fix if "{" not in step),
+            )
+        )
     return found
 
 
@@ -201,7 +215,11 @@ def run_pass(
                 "the scheduler does not answer, and nothing was done", because=(clean_line(str(error)),)
             ) from error
         loop.apply(
-            engine, complete, book, [(node, (row.id, row.sentence)) for node, row in verdicts.items()], _LOCK_SECONDS
+            engine,
+            complete,
+            book,
+            [(node, (row.id, row.sentence, row.repair)) for node, row in verdicts.items()],
+            _LOCK_SECONDS,
         )
         if run_proof is not None:
             _put_back(loop, engine, complete, book, frozenset(verdicts), run_proof)

@@ -10,6 +10,8 @@ import pytest
 from fake_kubectl import FakeKubectl
 from fake_prometheus import answering
 
+from provision.matrix.load import Matrix
+
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKubectl:
@@ -48,7 +50,11 @@ def test_critical_alerts_that_fire_are_verdicts_and_those_of_two_clusters_need_a
     rows = [alert, {**alert, "alertname": "GpuExporterDown", "node": "n2"}]
     with answering(answer) as address:
         words = ("fleet", "health", "--state", tmp_path / "state", "--prometheus", address)
-        assert provision(*words).out.startswith("drain  n3  provision: A GPU fell off the PCIe bus: GPU 1\n")
+        done = provision(*words)
+        assert done.out.startswith("drain  n3  provision: A GPU fell off the PCIe bus: GPU 1\n")
+        row = json.loads((tmp_path / "state" / "ledger.jsonl").read_text().splitlines()[0])
+        assert row["repair"].startswith(Matrix().diagnoses["gpu.lost"].fix[0])
+        assert f"\nrepair of n3: {row['repair']}\n" in done.out
         rows.append(other)
         refused = provision(*words)
         assert refused.code == 2
@@ -121,5 +127,5 @@ def test_hosts_behind_ssh_are_kept_in_a_file_and_proved_over_ssh(provision, tmp_
     assert (answer.code, answer.out.split()[:3]) == (0, ["not", "proved", "n1"])
     said = calls.read_text()
     assert "-l root -- n1 exec sh -s" in said
-    assert "n2" not in said
+    assert "-- n2 " not in said
     assert json.loads((tmp_path / "state" / "maintenance.json").read_text()) == held

@@ -154,4 +154,6 @@ def _text(rows: list[dict[str, Any]], ledger: str) -> str:
 
     if not rows:
         return "nothing to do"
-    return "\n".join([*align((row["what"], row["node"], row["why"]) for row in rows), f"ledger: {ledger}"])
+    lines = [*align((row["what"], row["node"], row["why"]) for row in rows)]
+    lines += [f"repair of {row['node']}: {row['repair']}" for row in rows if row.get("repair")]
+    return "\n".join([*lines, f"ledger: {ledger}"])

@@ -349,12 +349,13 @@ def test_a_dry_run_says_what_it_would_do_and_changes_nothing(make) -> None:
 
 def test_a_report_takes_out_what_it_fails_and_names_what_is_no_node(make, tmp_path) -> None:
     site = make()
-    check = {"id": "gpu.lost", "status": "fail", "severity": "critical", "seen": "GPU 1 is lost"}
+    check = {"id": "gpu.lost", "status": "fail", "severity": "critical", "seen": "GPU 1 is lost", "remedy": "Restart."}
     rows = [{"target": f"ssh://root@{name}", "ok": name == "n2", "checks": [check]} for name in ("n1", "n2", "n9")]
     path = tmp_path / "report.json"
     path.write_text(json.dumps({"result": {"targets": rows}}))
     assert site.run(*read_reports([path])) == ["drain", "failed"]
     assert site.cluster.out() == ["n1"]
+    assert site.ledger()[0]["repair"] == "Restart."
     assert "n9 is not a node of a pool with GPUs" in site.ledger()[1]["why"]
     path.write_text("[]")
     with pytest.raises(UsageError, match="is not a report"):

@@ -169,13 +169,23 @@ def test_what_nvidia_smi_says_or_does_not_say_counts_in_health_alone(node: Machi
     assert node.state["reason"].startswith(f"provision: {reason}")
 
 
-def test_doctor_s_own_cause_takes_the_place_of_the_check_s_sentence(node: Machine) -> None:
+def test_doctor_s_own_cause_takes_the_place_of_the_check_s_sentence(node: Machine, tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.\n", encoding="utf-8")
+    words = [sys.executable, "-m", "provision", "doctor", "--text", str(log), "--json"]
+    said = json.loads(subprocess.run(words, capture_output=True, text=True, check=False).stdout)
+    cause = said["result"]["causes"][0]
+    assert cause["diagnosis"] == "gpu.lost"
     node.say_xid(79)
-    cause = {"result": {"targets": [{"causes": [{"id": "pci.d3cold", "title": "A GPU does not wake up"}]}]}}
-    node.write_program("doctor", f"echo '{json.dumps(cause)}'; exit 6")
+    answer = tmp_path / "answer.json"
+    answer.write_text(json.dumps({"result": {"targets": [{"target": "local", "causes": [cause]}]}}), encoding="utf-8")
+    node.write_program("doctor", f"cat {answer}; exit 6")
     node.settings["explain"] = [str(node.folder / "doctor")]
     node.run()
-    assert node.state["reason"] == "provision: A GPU does not wake up"
+    assert node.state["reason"] == f"provision: {cause['title']}"
+    row = node.ledger()[0]
+    assert row["check"] == "gpu.lost"
+    assert row["repair"].startswith(cause["fix"][0])
 
 
 def test_a_young_report_that_fails_drains_and_an_old_one_does_not(node: Machine) -> None:

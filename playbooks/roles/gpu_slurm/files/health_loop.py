@@ -174,13 +174,21 @@ class Book:
 
 
 def read_failure(target):
-    """Return id and sentence of the first check of a target that fails, or None."""
+    """Return id, sentence and remedy of the first check of a target that fails, or None."""
     order = {"critical": 0, "high": 1}
     rows = [row for row in target.get("checks", ()) if row.get("status") == "fail" and row.get("severity") in order]
     if target.get("ok") or not rows:
         return None
     row = min(rows, key=lambda row: order[row["severity"]])
-    return row["id"], "%s: %s" % (row["id"], row.get("seen") or row.get("title", ""))
+    return row["id"], "%s: %s" % (row["id"], row.get("seen") or row.get("title", "")), row.get("remedy") or ""
+
+
+def told_of(found):
+    """Return what the ledger keeps of what was found, beside its sentence: its id, and how it is repaired."""
+    told = {"check": found[0]}
+    if len(found) > 2 and found[2]:
+        told["repair"] = plain(found[2], 1000)
+    return told
 
 
 def read_targets(path):
@@ -259,18 +267,18 @@ def drain(engine, settings, book, node, found, until):
             return all(row.reason.startswith(settings["prefix"]) for row in own)
         # What a dry run would have drained counts as if it had.
         planned = [row["node"] for row in book.rows if row["what"] == "would drain"]
-        told = limits_reached(rows, node, settings["limit_percent"], planned)
-        if told:
-            book.write("limit", node, "%s; not drained: %s" % ("; ".join(told), reason), check=found[0])
+        reached = limits_reached(rows, node, settings["limit_percent"], planned)
+        if reached:
+            book.write("limit", node, "%s; not drained: %s" % ("; ".join(reached), reason), **told_of(found))
             if book.mode not in ("apply", "loop"):
                 book.keep(limit_at=time.time())
             return False
         if book.is_dry:
-            book.write("would drain", node, reason, check=found[0])
+            book.write("would drain", node, reason, **told_of(found))
             return False
         if time.monotonic() - begun > HELD_SECONDS:
             raise EngineError("the scheduler took too long; asked again next time")
-        book.act("drain", node, reason, lambda: engine.drain(node, reason), check=found[0])
+        book.act("drain", node, reason, lambda: engine.drain(node, reason), **told_of(found))
         return True
     finally:
         if is_locked:
@@ -350,7 +358,7 @@ def prove(engine, settings, book, node, run_proof):
 def apply(engine, settings, book, verdicts, seconds):
     """Drain each node that a verdict is about; return whether all was done.
 
-    A verdict is a node, and id and sentence of what was found; `seconds` is how long each node's lock is waited for.
+    A verdict is a node, and id, sentence and repair of what was found. Each lock is waited for for `seconds`.
     """
     is_whole = True
     for node, found in verdicts:

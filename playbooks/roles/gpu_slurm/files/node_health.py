@@ -370,14 +370,14 @@ def ask_driver(settings):
 
 
 def explain(settings, found, seconds):
-    """Return the sentence of doctor's first cause where doctor is at hand, else that of the check."""
+    """Return id, sentence and steps of doctor's first cause where doctor is at hand, else what the check says."""
     if not settings["explain"] or seconds <= 1:
         return found
     try:
         _, out, _ = run(settings["explain"], seconds)
         document = json.loads(out)
         cause = document.get("result", document)["targets"][0]["causes"][0]
-        return cause["id"], str(cause["title"])
+        return cause["diagnosis"], str(cause["title"]), " ".join(map(str, cause["fix"]))
     except (EngineError, ValueError, KeyError, IndexError, TypeError, AttributeError):
         return found
 

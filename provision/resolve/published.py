@@ -1,8 +1,9 @@
 """Whether an installer can meet a set of requirements, and which releases it would take, by what the index has.
 
 Most sets need no search: where the newest release of everything that is asked for fits everything else that is asked
-for, every installer takes just these. Only where that fails resolvelib, which is pip's own resolver, searches. What is
-not kept of the index meets anything and asks for nothing, so that it is never a reason.
+for, every installer takes just these. Else what one release alone will do for is settled, with what that asks for, and
+only what leaves a choice is searched, by resolvelib, which is pip's own resolver. What is not kept of the index meets
+anything and asks for nothing, so that it is never a reason.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from provision.errors import ActionFailedError, DriftError, UsageError
+from provision.errors import ActionFailedError, DriftError, UsageError, shown
 from provision.records import record
 
 OPTIONS = "provision.options.json"
@@ -126,11 +126,28 @@ def write_artifacts(
     return changes
 
 
-def check_artifacts(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
+def find_leftovers(folder: Path, artifacts: tuple[Artifact, ...], pattern: str, mark: str) -> tuple[str, ...]:
+    """Return the files that match, begin by saying that they were written by us, and are none of the artifacts."""
+    wanted = {artifact.path for artifact in artifacts}
+    found = []
+    for path in sorted(folder.glob(pattern)):
+        name = path.relative_to(folder).as_posix()
+        with contextlib.suppress(OSError), path.open("rb") as stream:
+            if name not in wanted and mark.encode() in stream.read(_HEAD_BYTES):
+                found.append(shown(name))
+    return tuple(found)
+
+
+def check_artifacts(folder: Path, artifacts: tuple[Artifact, ...], leftovers: tuple[str, ...] = ()) -> None:
     """Compare the folder with what would be written.
 
+    Args:
+        folder: The output folder.
+        artifacts: What would be written.
+        leftovers: What an earlier request wrote there (:func:`find_leftovers`), which no write removes.
+
     Raises:
-        DriftError: A file is missing, differs, or has other permission bits.
+        DriftError: A file is missing, differs, or has other permission bits; or one is left over.
     """
     reasons = []
     for artifact in artifacts:
@@ -139,11 +156,14 @@ def check_artifacts(folder: Path, artifacts: tuple[Artifact, ...]) -> None:
             continue
         reasons.append(f"{artifact.path} {'differs' if path.exists() else 'is missing'}")
     reasons += [f"{path.relative_to(folder).as_posix()} would be removed" for path in _stale(folder, artifacts)]
+    again = ("run the same command without `--check` to write it again",) if reasons else ()
+    left = ("delete what is left over of another request",) if leftovers else ()
+    reasons += [f"{path} is left over of another request" for path in leftovers]
     if reasons:
         raise DriftError(
             f"{folder} is not what this request writes",
             because=reasons,
-            hints=("run the same command without `--check` to write it again", *own_steps(folder, reasons)),
+            hints=(*again, *left, *own_steps(folder, reasons)),
         )
 
 

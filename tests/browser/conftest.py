@@ -31,7 +31,10 @@ def page(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            path.write_text(render_page(matrix, __version__), encoding="utf-8")
+            # One that is ended while it writes leaves no half of a page.
+            beside = path.with_suffix(".new")
+            beside.write_text(render_page(matrix, __version__), encoding="utf-8")
+            beside.replace(path)
     return path
 
 

@@ -76,6 +76,23 @@ def test_check_tells_drift(provision, image_lock, tmp_path):
     assert provision(*words, "--check").code == 8
 
 
+def test_what_an_earlier_request_left_is_told(provision, image_lock, tmp_path):
+    out = tmp_path / "out"
+    words = ("cluster", "--lock", image_lock, "-o", out)
+    assert provision(*words, "--tenant", "vision=4").code == 0
+    (out / "own.yaml").write_text("a: 1\n")
+    answer = provision(*words, "--tenant", "speech=4")
+    assert answer.code == 0
+    assert "warning: tenant-vision.yaml is left over of another request" in answer.err
+    answer = provision(*words, "--tenant", "speech=4", "--check")
+    assert answer.code == 8
+    assert "because tenant-vision.yaml is left over of another request\n" in answer.err
+    assert "own.yaml" not in answer.err
+    assert "without `--check`" not in answer.err
+    (out / "tenant-vision.yaml").unlink()
+    assert provision(*words, "--tenant", "speech=4", "--check").code == 0
+
+
 def test_a_dry_run_writes_nothing(provision, image_lock, tmp_path):
     answer = provision("cluster", "--lock", image_lock, "-o", tmp_path / "out", "--dry-run")
     assert answer.code == 0

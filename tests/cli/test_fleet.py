@@ -63,6 +63,20 @@ class TestRules:
         assert answer.code == 8
         assert "provision-gpu.rules.yml differs" in answer.err
 
+    def test_a_monitor_that_is_named_no_more_is_told(self, provision, tmp_path):
+        words = ("fleet", "rules", "-o", tmp_path, "--slack", "default=/etc/alertmanager/slack")
+        words += ("--monitor", "10.0.0.5")
+        provision(*words, "--monitor", "10.0.0.6")
+        compose = (tmp_path / "monitors/10.0.0.5/compose.yaml").read_text(encoding="utf-8")
+        assert "source: /etc/alertmanager/slack" in compose
+        assert provision(*words, "--monitor", "10.0.0.6", "--check").code == 0
+        answer = provision(*words, "--monitor", "10.0.0.7", "--check")
+        assert answer.code == 8
+        assert "monitors/10.0.0.6/compose.yaml is left over of another request" in answer.err
+        answer = provision(*words, "--monitor", "10.0.0.7")
+        assert answer.code == 0
+        assert "warning: monitors/10.0.0.6/prometheus.yml is left over" in answer.err
+
     def test_a_dry_run_writes_nothing(self, provision, tmp_path):
         assert provision("fleet", "rules", "-o", tmp_path / "m", "--dry-run").code == 0
         assert not (tmp_path / "m").exists()

@@ -172,6 +172,28 @@ def test_scenarios_are_skipped_aloud_and_only_where_allowed(
     assert (done.returncode == 0, "SKIPPED: nothing here can boot a node" in done.stderr) == (is_passed, is_said)
 
 
+@pytest.mark.parametrize("version", ["", "9.8.7"])
+def test_ray_is_the_release_that_the_tests_know(tmp_path: Path, version: str) -> None:
+    uv = tmp_path / "bin/uv"
+    uv.parent.mkdir()
+    uv.write_text(
+        f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\n'
+        f"mkdir -p {tmp_path}/ray/bin; ln -sf /bin/true {tmp_path}/ray/bin/ray\n"
+    )
+    uv.chmod(0o755)
+    done = subprocess.run(
+        ["sh", ROOT / "tools/ray.sh", tmp_path / "ray"],
+        cwd=tmp_path,
+        env={"PATH": f"{uv.parent}:/usr/bin:/bin", **({"RAY_VERSION": version} if version else {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    asked = (tmp_path / "asked").read_text().splitlines()[-1].split()[-1]
+    assert re.fullmatch(rf"ray=={re.escape(version) or '[0-9.]+'}", asked)
+
+
 LINTERS = ("ruff", "mypy", "lint-imports", "yamllint", "typos")
 
 

@@ -152,7 +152,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         DriftError: ``--check``, and a file is not what would be written.
     """
     from provision.generate.cluster.render import render_cluster
-    from provision.generate.write import check_artifacts, write_artifacts
+    from provision.generate.write import check_artifacts, find_leftovers, write_artifacts
 
     if options.judge is not None:
         return _judge_files(options, output)
@@ -169,10 +169,13 @@ def run(options: argparse.Namespace, output: Output) -> int:
     _refuse_idle(options)
     for sentence in files.warnings:
         output.warn(sentence)
+    leftovers = find_leftovers(options.folder, files.artifacts, "*.yaml", "Written by `provision cluster`")
     if options.check:
-        check_artifacts(options.folder, files.artifacts)
+        check_artifacts(options.folder, files.artifacts, leftovers)
         written: tuple[str, ...] = ()
     else:
+        for path in leftovers:
+            output.warn(f"{path} is left over of another request")
         written = write_artifacts(options.folder, files.artifacts, dry_run=output.is_dry_run).written
     output.note(f"facts of {matrix.dated}")
     judged = _ask_server(options, files, output) if options.server_dry_run else ()

@@ -182,7 +182,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) -> int:
-    from provision.generate.write import check_artifacts, write_artifacts
+    from provision.generate.write import check_artifacts, find_leftovers, write_artifacts
 
     told = {name: _named(f"--{name}", what, getattr(options, name) or ()) for name, (what, _) in _TOLD.items()}
     webhooks = told.pop("webhook")
@@ -195,10 +195,13 @@ def _write_rules(options: argparse.Namespace, matrix: Matrix, output: Output) ->
     if folder is None:
         raise UsageError("where to is missing", hints=("name a folder with `-o DIR`",))
     document: dict[str, object] = {"folder": str(folder), "files": [artifact.path for artifact in artifacts]}
+    leftovers = find_leftovers(folder, artifacts, "monitors/*/*", "Written by `provision fleet`")
     if options.check:
-        check_artifacts(folder, artifacts)
+        check_artifacts(folder, artifacts, leftovers)
         output.give(document, f"{folder} is what the facts of {matrix.dated} write")
         return 0
+    for path in leftovers:
+        output.warn(f"{path} is left over of another request")
     changes = write_artifacts(folder, artifacts, dry_run=output.is_dry_run)
     verb = "would write" if output.is_dry_run else "wrote"
     output.give(

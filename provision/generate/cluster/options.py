@@ -17,6 +17,8 @@ SHARINGS = ("none", "time-slicing", "mps")
 RUNNERS = ("jobset", "trainjob", "job", "rayjob", "raycluster", "deployment", "rayservice")
 RAY = frozenset(("rayjob", "raycluster", "rayservice"))
 SERVING = frozenset(("deployment", "rayservice"))
+DATA, CHECKPOINTS = "/data", "/checkpoints"
+"""Where the work finds what is copied from object storage."""
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _RESERVED = ("default", "kube-")
@@ -27,7 +29,8 @@ _OBJECT = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
 _CLUSTER = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _RESOURCE = r"[a-z0-9](?:[a-z0-9.-]{0,200}[a-z0-9])?/[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PATH = r"/[A-Za-z0-9._/-]{0,200}"
-_URL = r"https?://[A-Za-z0-9._:/\[\]-]{1,500}"
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
+_URL = rf"https?://{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?:/[A-Za-z0-9._/-]{{0,500}})?"
 _GPUS_MAX = 16
 _NODES_MAX = 10_000
 _REPLICAS_MAX = 48
@@ -266,6 +269,9 @@ class ClusterOptions:
                 f"--monitoring-replicas `{self.monitors}` is not from {MONITORS[0]} to {MONITORS[1]}",
                 hints=("write 2; 3 let one be renewed while another fails",),
             )
+        paths = [path for _, path in self.volumes]
+        if twice := sorted({path for path in paths if paths.count(path) > 1}):
+            raise UsageError(f"--volume mounts two claims at {twice[0]}", hints=("mount one of them elsewhere",))
         self._check_service()
         self._check_store()
         if self.shm_gib is not None and self.memory_gib is not None and self.shm_gib >= self.memory_gib:
@@ -304,12 +310,13 @@ class ClusterOptions:
                 because=("each region of it has an address of its own",),
                 hints=(_SPELLINGS["--store-endpoint"],),
             )
-        taken = {path.rstrip("/") for _, path in self.volumes} & {"/data", "/checkpoints"}
-        used = {path for path, place in (("/data", self.data), ("/checkpoints", self.checkpoints)) if place is not None}
-        if taken & used:
-            raise UsageError(
-                f"--volume and object storage are both at {min(taken & used)}", hints=("mount the claim elsewhere",)
-            )
+        used = [path for path, place in ((DATA, self.data), (CHECKPOINTS, self.checkpoints)) if place is not None]
+        for _, path in self.volumes:
+            for folder in used:
+                if f"{path}/".startswith(f"{folder}/"):
+                    raise UsageError(
+                        f"--volume and object storage are both at {folder}", hints=("mount the claim elsewhere",)
+                    )
 
     def _request_words(self) -> tuple[str, ...]:
         return () if self.warm_up is None else (self.warm_up.path, self.warm_up.body)
@@ -474,8 +481,10 @@ def parse_volume(text: str) -> tuple[str, str]:
     Raises:
         UsageError: It is none.
     """
-    claim, equals, path = text.partition("=")
-    if not equals or not re.fullmatch(_PATH, path, re.ASCII) or path == "/dev/shm":  # noqa: S108
+    claim, equals, said = text.partition("=")
+    parts = [part for part in said.split("/") if part not in ("", ".")]
+    path = f"/{'/'.join(parts)}"
+    if not equals or not re.fullmatch(_PATH, said, re.ASCII) or ".." in parts or path in ("/", "/dev/shm"):  # noqa: S108
         raise UsageError(f"--volume {text[:80]!a} is not CLAIM=PATH", hints=(_SPELLINGS["--volume"],))
     _check("--volume", claim, _OBJECT, "name of a claim")
     return claim, path
@@ -531,7 +540,7 @@ def parse_place(flag: str, text: str) -> Place:
         UsageError: It is none of them.
     """
     found = re.fullmatch(r"(s3|oss|cos)://([a-z0-9][a-z0-9.-]{1,62}(?:/[A-Za-z0-9._=/+-]{0,900})?)", text, re.ASCII)
-    if found is None:
+    if found is None or {"", ".", ".."} & set(found[2].rstrip("/").split("/")):
         raise UsageError(
             f"{flag} {shown(text)!a} is not in object storage",
             because=("keys have no place in an address",) if "@" in text else (),
@@ -578,5 +587,7 @@ _SPELLINGS = {
 
 
 def _check(flag: str, value: str, grammar: str, kind: str) -> None:
-    if not re.fullmatch(grammar, value, re.ASCII):
+    found = re.fullmatch(grammar, value, re.ASCII)
+    port = None if found is None else found.groupdict().get("port")
+    if found is None or (port is not None and not 1 <= int(port) <= _PORT_MAX):
         raise UsageError(f"{flag} {value[:80]!a} is not a valid {kind}", hints=(_SPELLINGS[flag],))

@@ -30,6 +30,8 @@ _NAME_DIGITS = 8
 _STEM_MAX = 24
 # What makes one piece of work another one.
 _WORK = ("runner", "script", "image", "nodes", "gpus", "cpus", "memory_gib", "shm_gib", "variables", "volumes")
+# These as well, but where they are not given they have no part in the name.
+_WORK_IF_GIVEN = ("data", "checkpoints", "store_secret", "store_endpoint", "scale")
 
 
 @record
@@ -156,8 +158,7 @@ def work_variables(plan: Plan) -> dict[str, str]:
 def _derive_name(subject: Subject, options: ClusterOptions) -> str:
     """Return a name of the work that another piece of work does not have."""
     asked = {key: plain(getattr(options, key)) for key in _WORK} | {"place": options.place, "lock": subject.digest}
-    # What was not there before has no part in the names of what is.
-    asked |= {key: plain(value) for key in ("data", "checkpoints") if (value := getattr(options, key)) is not None}
+    asked |= {key: plain(value) for key in _WORK_IF_GIVEN if (value := getattr(options, key)) is not None}
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:_NAME_DIGITS]
     words = [word for word in options.script if not word.startswith("-")]
     stem = PurePosixPath(words[0].partition(":")[0]).stem if words else options.runner if options.has_work else "check"

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from provision.generate.cluster.options import ClusterOptions, Place
+from provision.generate.cluster.options import CHECKPOINTS, DATA, ClusterOptions, Place
 from provision.generate.cluster.plan import Plan
 
 GRACE_SECONDS = 600
 """What is left for the last copy of checkpoints when a Pod is told to end."""
 
 _REMOTE = "store"
-_DATA, _CHECKPOINTS = "/data", "/checkpoints"
 _EVERY_SECONDS = 60
 # What the work's own user may change, whoever that is.
 _FETCH = 'umask 0; exec rclone copy "$1" "$2" --transfers 16'
@@ -37,11 +36,11 @@ def store_steps(plan: Plan) -> list[dict[str, Any]]:
     options = plan.options
     steps = []
     if options.data is not None:
-        steps.append(_container(plan, "data", _DATA, _words(_FETCH, _address(options.data), _DATA)))
+        steps.append(_container(plan, "data", DATA, _words(_FETCH, _address(options.data), DATA)))
     if options.checkpoints is not None:
         there = _address(options.checkpoints)
-        steps.append(_container(plan, "checkpoints", _CHECKPOINTS, _words(_RESTORE, there, _CHECKPOINTS)))
-        keeper = _container(plan, "keep", _CHECKPOINTS, _words(_KEEP, _CHECKPOINTS, there, str(_EVERY_SECONDS)))
+        steps.append(_container(plan, "checkpoints", CHECKPOINTS, _words(_RESTORE, there, CHECKPOINTS)))
+        keeper = _container(plan, "keep", CHECKPOINTS, _words(_KEEP, CHECKPOINTS, there, str(_EVERY_SECONDS)))
         # It starts before the work, is ended after it, and does not keep the Pod from being done.
         steps.append({**keeper, "restartPolicy": "Always"})
     return steps
@@ -51,9 +50,9 @@ def store_mounts(options: ClusterOptions) -> list[dict[str, Any]]:
     """Return where the work finds what was copied."""
     mounts: list[dict[str, Any]] = []
     if options.data is not None:
-        mounts.append({"name": "store-data", "mountPath": _DATA, "readOnly": True})
+        mounts.append({"name": "store-data", "mountPath": DATA, "readOnly": True})
     if options.checkpoints is not None:
-        mounts.append({"name": "store-checkpoints", "mountPath": _CHECKPOINTS})
+        mounts.append({"name": "store-checkpoints", "mountPath": CHECKPOINTS})
     return mounts
 
 
@@ -83,15 +82,15 @@ def store_services(plan: Plan) -> tuple[dict[str, Any], dict[str, Any], dict[str
         }
 
     if options.data is not None:
-        add("data", _DATA, _words(_FETCH, _address(options.data), _DATA))
+        add("data", DATA, _words(_FETCH, _address(options.data), DATA))
         waits["data"] = {"condition": "service_completed_successfully"}
         volumes["store-data"] = {}
     if options.checkpoints is not None:
         there = _address(options.checkpoints)
-        add("checkpoints", _CHECKPOINTS, _words(_RESTORE, there, _CHECKPOINTS))
+        add("checkpoints", CHECKPOINTS, _words(_RESTORE, there, CHECKPOINTS))
         done = {"condition": "service_completed_successfully"}
-        keep = _words(_KEEP, _CHECKPOINTS, there, str(_EVERY_SECONDS))
-        add("keep", _CHECKPOINTS, keep, depends_on={"checkpoints": done}, stop_grace_period=f"{GRACE_SECONDS}s")
+        keep = _words(_KEEP, CHECKPOINTS, there, str(_EVERY_SECONDS))
+        add("keep", CHECKPOINTS, keep, depends_on={"checkpoints": done}, stop_grace_period=f"{GRACE_SECONDS}s")
         waits |= {"checkpoints": done, "keep": {"condition": "service_started"}}
         volumes["store-checkpoints"] = {}
     return services, waits, volumes
@@ -131,6 +130,6 @@ def _container(plan: Plan, name: str, path: str, words: list[str]) -> dict[str, 
         body["envFrom"] = [{"secretRef": {"name": options.store_secret}}]
     body["resources"] = {"limits": {"memory": resources["memory"]}, "requests": resources}
     body["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    volume = "store-data" if path == _DATA else "store-checkpoints"
+    volume = "store-data" if path == DATA else "store-checkpoints"
     body["volumeMounts"] = [{"name": volume, "mountPath": path}]
     return body

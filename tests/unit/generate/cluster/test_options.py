@@ -106,6 +106,9 @@ def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
         ({"data": S3, "runner": "rayjob"}, "copy nothing for a Ray cluster"),
         ({"checkpoints": S3, "runner": "deployment"}, "about a training"),
         ({"data": S3, "volumes": (("c", "/data"),)}, "both at /data"),
+        ({"data": S3, "volumes": (("c", "/data/sub"),)}, "both at /data"),
+        ({"data": S3, "checkpoints": S3, "volumes": (("c", "/checkpoints/a"),)}, "both at /checkpoints"),
+        ({"volumes": (("a", "/sets"), ("b", "/sets"))}, "two claims at /sets"),
         ({"scale": (0, 2), "prometheus": "http://a", "runner": "deployment"}, "no Pod"),
         ({"machine": ("aws", "a", "")}, "--runner raycluster"),
         ({"machine": ("aws", "a", ""), "runner": "rayjob"}, "--runner raycluster"),
@@ -122,6 +125,43 @@ def test_a_word_of_the_script_is_printable_and_no_variable(word: str) -> None:
 def test_values_that_do_not_go_together_are_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         ClusterOptions(**values)
+
+
+def test_a_volume_beside_object_storage_is_kept() -> None:
+    volumes = (("a", "/database"), ("b", "/checkpoints"))
+    assert ClusterOptions(data=S3, volumes=volumes).volumes == volumes
+
+
+@pytest.mark.parametrize("flag", ["store_endpoint", "prometheus"])
+@pytest.mark.parametrize(
+    ("address", "is_taken"),
+    [
+        ("https://h", True),
+        ("https://h:1/a", True),
+        ("http://10.0.0.5:65535", True),
+        ("http://[fd00::6]:9000/", True),
+        ("https://h:99999", False),
+        ("https://h:0", False),
+        ("https://u:p", False),
+        ("https://h:", False),
+        ("https://:9000", False),
+        ("https:///a", False),
+        ("https://[fd00::6", False),
+        ("https://u:p@h", False),
+        ("https://h/a:9", False),
+    ],
+)
+def test_the_address_of_a_server_has_a_host_and_a_port_that_can_be(flag: str, address: str, is_taken: bool) -> None:
+    values: dict[str, Any] = {flag: address}
+    if flag == "store_endpoint":
+        values["data"] = S3
+    else:
+        values |= {"scale": (1, 2), "cluster": "prod", "runner": "deployment"}
+    if is_taken:
+        assert getattr(ClusterOptions(**values), flag) == address
+    else:
+        with pytest.raises(UsageError, match="is not a valid address of a server"):
+            ClusterOptions(**values)
 
 
 def test_a_tenant_is_a_name_and_a_number() -> None:
@@ -143,6 +183,7 @@ def test_flags_with_two_parts_are_read() -> None:
     assert parse_rdma("rdma/hca_a=8") == ("rdma/hca_a", 8)
     assert parse_node_class("EC2NodeClass.karpenter.k8s.aws/gpu") == ("EC2NodeClass", "karpenter.k8s.aws", "gpu")
     assert parse_volume("datasets=/data") == ("datasets", "/data")
+    assert parse_volume("datasets=//data/./a//") == ("datasets", "/data/a")
     assert parse_existing("Secret/hub-token") == "Secret/hub-token"
     assert parse_scale("1:8") == (1, 8)
     assert parse_scale("0:8") == (0, 8)
@@ -162,6 +203,10 @@ def test_flags_with_two_parts_are_read() -> None:
         (parse_volume, "datasets"),
         (parse_volume, "datasets=data"),
         (parse_volume, "datasets=/dev/shm"),
+        (parse_volume, "datasets=//dev/./shm/"),
+        (parse_volume, "datasets=/"),
+        (parse_volume, "datasets=//"),
+        (parse_volume, "datasets=/a/../data"),
         (parse_existing, "hub-token"),
         (parse_existing, "Secret/Hub"),
         (parse_scale, "8"),

@@ -372,6 +372,11 @@ def test_ray_scales_within_bounds_and_knows_its_version(image_lock: Subject, mat
     assert not {"rayVersion", "enableInTreeAutoscaling", "autoscalerOptions"} & set(fixed)
 
 
+def test_a_cluster_of_other_bounds_has_another_name(image_lock: Subject, matrix: Matrix) -> None:
+    asked = [replace(CASES["scaled ray"], scale=scale, idle_seconds=None) for scale in (None, (1, 1), (0, 2))]
+    assert len({render_cluster(image_lock, options, matrix).name for options in asked}) == 3
+
+
 def test_the_image_of_a_ray_cluster_must_have_ray(image_lock: Subject, matrix: Matrix) -> None:
     (said,) = render_cluster(image_lock, CASES["raycluster"], matrix).warnings
     assert "--with ray" in said

@@ -108,12 +108,22 @@ def test_a_service_gets_its_weights_and_keeps_nothing(image_lock: Subject, matri
 
 def test_other_work_has_other_names_and_the_old_ones_stay(image_lock: Subject, matrix: Matrix) -> None:
     without = replace(TRAIN, data=None, checkpoints=None, store_secret=None, existing=())
-    names = [render_cluster(image_lock, options, matrix).name for options in (without, TRAIN)]
-    assert names[0] != names[1]
+    more = (
+        replace(TRAIN, store_endpoint="https://one.example"),
+        replace(TRAIN, store_endpoint="https://two.example"),
+        replace(TRAIN, store_secret="others", existing=("Secret/others",)),
+    )
+    names = [render_cluster(image_lock, options, matrix).name for options in (without, TRAIN, *more)]
+    assert len(set(names)) == 5
+    assert names[0] == "train-e4008b7d"
 
 
 @pytest.mark.parametrize(
-    "text", ["bucket/path", "s3://", "s3://key:secret@bucket/path", "gs://bucket/a", "s3://B/a", "s3://bucket/a b"]
+    "text",
+    [
+        *("bucket/path", "s3://", "s3://key:secret@bucket/path", "gs://bucket/a", "s3://B/a", "s3://bucket/a b"),
+        *("s3://sets/../../x", "s3://sets/a/..", "s3://sets/./a", "s3://sets//a"),
+    ],
 )
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(Exception, match="not in object storage"):

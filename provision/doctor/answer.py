@@ -13,9 +13,12 @@ from provision.versions import minor_of, parse
 _SONAME = re.compile(r"lib([A-Za-z]+(?:_host)?)(?:_[a-z_]+)?\.so(?:\.([0-9]+))?")
 _SUFFIX = re.compile(r"-cu([0-9]{2})")
 _ABI_TAG = re.compile(r"\.cpython-3([0-9]{1,2})")
-_PINNED_TORCH = (
-    r"(?:requirement|found for) torch==(?P<torch>[0-9]+\.[0-9]+\.[0-9]+)(?:\+(?P<variant>cu[0-9]{2,3}))?",
-    r"\btorch==(?P<torch>[0-9]+\.[0-9]+\.[0-9]+)(?:\+(?P<variant>cu[0-9]{2,3}))?",
+_PIN = r"\btorch==(?P<torch>[0-9]+\.[0-9]+\.[0-9]+)(?:\+(?P<variant>cu[0-9]{2,3}))?"
+_REFUSED_TORCH = rf"(?:requirement|found for|no version of) {_PIN}"
+_TORCH_OF_COMMAND = rf"\b(?:pip3?|uv) (?:install|add)\b.{{0,200}}{_PIN}"
+_REFUSED = (
+    r"(?:satisfies the requirement|distribution found for|there is no version of) (?P<name>[A-Za-z0-9][\w.-]{0,60})",
+    r"\b(?P<name>[A-Za-z0-9][\w.]{0,60})-[0-9]\S{3,120}\.whl\W{0,2} is not a supported wheel",
 )
 _PYTHONS = (
     r"\bpython(?: version)?[:=]{0,2} {0,2}(?P<python>3\.[0-9]{1,2})\b",
@@ -99,7 +102,9 @@ def _branch(_: Mapping[str, str], case: Case) -> str | None:
 
 def _torch_published(_: Mapping[str, str], case: Case) -> str | None:
     """Say which builds of a pinned PyTorch there are, where the one that is asked for is not one of them."""
-    pin, index, python = case.find(*_PINNED_TORCH), case.find(_INDEX), case.find(*_PYTHONS)
+    pin, index, python = case.find(_REFUSED_TORCH), case.find(_INDEX), case.find(*_PYTHONS)
+    if pin is None and all(quote.match["name"].lower() == "torch" for quote in case.find_all(*_REFUSED)):
+        pin = case.find(_TORCH_OF_COMMAND)
     if pin is None:
         return None
     variant = pin.match["variant"] or (index.match["variant"] if index is not None else None)
@@ -111,6 +116,8 @@ def _torch_published(_: Mapping[str, str], case: Case) -> str | None:
     known = {text for row in wanted for text in row.pythons}
     if python is not None and known and python.match["python"] not in known:
         pythons = sorted((text for text in known if text[-1].isdigit()), key=parse)
+        if not pythons:
+            return f"{version} has wheels for Python {', '.join(sorted(known))} alone"
         return f"{version} has wheels for Python {pythons[0]} to {pythons[-1]}, and none for {python.match['python']}"
     if wanted and pin.match["variant"] and index is None:
         return f"{version} for {variant} is on PyTorch's index of that name, and not on PyPI"

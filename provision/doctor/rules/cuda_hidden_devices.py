@@ -54,9 +54,10 @@ def examine(case: Case) -> Sign | None:
         # A number that no GPU has is a diagnosis of its own, and the reason of the same messages.
         return None
     if case.host is None:
-        start = next(find_starts(case), None)
-        complaint = quote or (case.find(*_COMPLAINTS) if start is not None else None)
-        if start is not None and complaint is not None:
+        complaint = quote or case.find(*_COMPLAINTS)
+        starts = find_starts(case, complaint) if complaint is not None else iter(())
+        start = next((start for start in starts if quote is not None or start.is_sure), None)
+        if start is not None:
             steps = (start.fix, *case.matrix.diagnoses["cuda.hidden-devices"].fix)
             return hint(complaint, seen=(start.said, *quoted(start.quote)), expected=expected, fix=steps)
     unseen = (

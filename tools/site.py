@@ -46,7 +46,7 @@ UNSEARCHED = (
     *("docs/installs", "docs/measurements", "docs/roles", "docs/runbooks", "docs/stacks", "docs/xids"),
     *("molecule", "playbooks/roles", "tests"),
 )
-SEARCHED_LINES = 12
+SEARCHED_LINES = 4
 """How many lines of an example can be searched."""
 _NOT_SEARCHED = "---\nsearch: { exclude: true }\n---\n\n"
 _HOME = "start.md"

@@ -253,7 +253,7 @@ def _search(matrix: Matrix, problem: Problem, *, is_told: bool = False) -> Picks
     from resolvelib.resolvers import Resolution, ResolutionImpossible, ResolutionTooDeep
 
     resolution: Resolution[Any, Any, Any] = Resolution(_provider(shelf), BaseReporter())
-    # Its quick way back forgets a state when it is given up, and then calls impossible what is not.
+    # Optimistic backjumping of resolvelib 1.2 forgets a state when it is given up, and calls impossible what is not.
     resolution._optimistic_backjumping_ratio = 0.0
     try:
         # Not `Resolver`: where distributions ask for each other, its graph of the answer can recurse without end.

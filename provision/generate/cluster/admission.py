@@ -602,16 +602,21 @@ def _two_ways(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
         )
 
 
+def _closing(bundle: Bundle, space: str, direction: str) -> list[Object]:
+    """Return the policies of a namespace that close it: for ``Ingress`` or ``Egress`` only what they name is open."""
+    return [
+        item
+        for item in bundle.of("NetworkPolicy")
+        if item.space == space and direction in words(item.body, "spec", "policyTypes")
+    ]
+
+
 @_rule("ray-closed")
 def _ray_closed(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
     port = int(bundle.entries("ray_ports")["dashboard"])
     operator = dict(bundle.entries("ray_operator_label"))
     for ray in bundle.of("RayCluster", "RayJob", "RayService"):
-        closed = [
-            item
-            for item in bundle.of("NetworkPolicy")
-            if item.space == ray.space and "Ingress" in words(item.body, "spec", "policyTypes")
-        ]
+        closed = _closing(bundle, ray.space, "Ingress")
         opened = any(
             any(row.get("port") == port for row in items(rule, "ports"))
             and any(at(peer, "podSelector", "matchLabels") == operator for peer in items(rule, "from"))
@@ -658,11 +663,7 @@ def _ray_autoscaler(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
                 f"{ray} waits in a queue of Kueue, which refuses a cluster that its autoscaler changes",
                 "leave --kueue or --autoscale out",
             )
-        closed = [
-            item
-            for item in bundle.of("NetworkPolicy")
-            if item.space == ray.space and "Egress" in words(item.body, "spec", "policyTypes")
-        ]
+        closed = _closing(bundle, ray.space, "Egress")
         opened = {
             port.get("port")
             for item in closed
@@ -683,11 +684,7 @@ def _store_closed(bundle: Bundle) -> Iterator[tuple[str, str, str]]:
     """What copies from object storage must get out of a namespace."""
     for load, pods in _groups(bundle):
         copies = [row for row in items(pods.spec, "initContainers") if row.get("image") == bundle.fact("rclone_image")]
-        closed = [
-            item
-            for item in bundle.of("NetworkPolicy")
-            if item.space == load.owner.space and "Egress" in words(item.body, "spec", "policyTypes")
-        ]
+        closed = _closing(bundle, load.owner.space, "Egress")
         is_open = any(
             not items(rule, "to") and not at(item.body, "spec", "podSelector", "matchLabels")
             for item in closed

@@ -458,13 +458,18 @@ class _Shelf:
             return True
         if only.extras and only.name in self.settled:
             return False
-        limits = (*texts, *self._bounds.get(only.name, ()), *self._aside.get(only.name, ()))
+        limited = self._limited(only.name, texts)
         package = self._matrix.published(only.name)
         return (
             package is not None
-            and not any(_is_pin(text) for text in limits)
-            and _admits_above(tuple(filter(None, limits)), package.versions[0])
+            and not any(map(_is_pin, limited))
+            and _admits_above(tuple(limited), package.versions[0])
         )
+
+    def _limited(self, name: str, specifiers: Iterable[str]) -> list[str]:
+        """Return specifiers with what else limits a distribution, each once."""
+        limits = (*self._bounds.get(name, ()), *self._aside.get(name, ()))
+        return [text for text in dict.fromkeys((*specifiers, *limits)) if text]
 
     def open_needs(self, candidate: _Candidate) -> tuple[_Ask, ...]:
         """Return what a release asks for, less what is settled and meets it."""
@@ -485,8 +490,7 @@ class _Shelf:
         """Yield the releases that meet all of some specifiers, newest first."""
         name, _, rest = key.partition("[")
         extras = tuple(rest.removesuffix("]").split(",")) if rest else ()
-        limits = (*self._bounds.get(name, ()), *self._aside.get(name, ()))
-        texts = [text for text in dict.fromkeys((*specifiers, *limits)) if text]
+        texts = self._limited(name, specifiers)
         barred = set(without)
         is_opaque = name in self.problem.opaque
         package = self._matrix.published(name) if not is_opaque else None
@@ -724,27 +728,23 @@ def _provider(shelf: _Shelf) -> Any:
     from resolvelib import AbstractProvider
 
     class Provider(AbstractProvider[Any, Any, Any]):
-        _causes: frozenset[str] | set[str] = frozenset()
-
         def identify(self, requirement_or_candidate: Any) -> str:
             key: str = requirement_or_candidate.key
             return key
 
-        def get_preference(
-            self, identifier: str, resolutions: Any, candidates: Any, information: Any, backtrack_causes: Any
-        ) -> Any:
-            del resolutions, candidates, backtrack_causes
-            specifiers = [item.requirement.want.specifier for item in information[identifier]]
-            return not any(map(_is_pin, specifiers)), identifier not in self._causes, not any(specifiers), identifier
-
         def narrow_requirement_selection(
             self, identifiers: Any, resolutions: Any, candidates: Any, information: Any, backtrack_causes: Any
         ) -> Any:
+            """Return the one name that is taken next, so that no preference of each is asked for one by one."""
             del resolutions, candidates
-            # What is looked up once a round costs less than what is looked up for each name.
-            self._causes = {cause.requirement.key for cause in backtrack_causes}
-            self._causes |= {cause.parent.key for cause in backtrack_causes if cause.parent is not None}
-            return [min(identifiers, key=lambda name: self.get_preference(name, {}, {}, information, ()))]
+            causes = {cause.requirement.key for cause in backtrack_causes}
+            causes |= {cause.parent.key for cause in backtrack_causes if cause.parent is not None}
+
+            def order(name: str) -> tuple[bool, bool, bool, str]:
+                specifiers = [item.requirement.want.specifier for item in information[name]]
+                return not any(map(_is_pin, specifiers)), name not in causes, not any(specifiers), name
+
+            return [min(identifiers, key=order)]
 
         def find_matches(self, identifier: str, requirements: Any, incompatibilities: Any) -> Any:
             specifiers = [ask.want.specifier for ask in requirements[identifier]]
